@@ -1,0 +1,36 @@
+# Everything a newcomer needs: `make demo` and `make test`. The rest is for daily work.
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+
+.PHONY: demo test check bench dev ext fuzz clean
+
+$(STAMP): pyproject.toml setup.py
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/pip install -q --upgrade pip
+	$(BIN)/pip install -q -e '.[dev]'
+	@touch $@
+
+dev: $(STAMP) ext  ## install everything into .venv, editable, and compile
+
+ext: $(STAMP)  ## compile the *_cy.py modules in place (only what changed)
+	@flock .venv/.ext.lock $(BIN)/python setup.py -q build_ext --inplace
+
+demo: dev
+	@$(BIN)/cometmq demo
+
+test: dev
+	$(BIN)/pytest -q
+
+check: dev  ## style, types, tests that take no Java
+	$(BIN)/ruff format --check src tests bench
+	$(BIN)/ruff check src tests bench
+	$(BIN)/mypy
+	$(BIN)/pytest -q -m 'not interop and not crash'
+
+bench: dev
+	$(BIN)/python -m bench.micro
+
+clean:
+	rm -rf build dist src/*.egg-info
+	find src -name '*.so' -delete
