@@ -1,0 +1,406 @@
+"""Broker settings: every key of a RocketMQ 4.9 ``broker.conf`` with its type and default.
+
+A field is spelled in snake case; its Java key is the camel-case form, or the name given with ``named``.
+The object is the live configuration: UPDATE_BROKER_CONFIG changes it through :meth:`BrokerConfig.set_property`,
+so code that wants a setting to be changeable at run time reads it from here each time.
+Keys marked "no effect" exist so that an existing file works as it is and shows again in GET_BROKER_CONFIG.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any
+
+from cometmq.errors import ConfigError
+
+if TYPE_CHECKING:
+    from cometmq.store.config import StoreConfig
+
+log = logging.getLogger(__name__)
+
+LISTEN_PORT_DEFAULT = 10911
+FAST_PORT_DISTANCE = 2
+HA_PORT_DISTANCE = 1
+PULL_COUNT_MAX = 1024  # messages; our own limit where maxTransferCountOnMessageInMemory was not configured
+REGISTER_PERIOD_MS_MIN = 10_000
+REGISTER_PERIOD_MS_MAX = 60_000
+DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+SYSTEM_PROPERTY_PREFIXES = ("tls.", "rocketmq.", "com.rocketmq.")  # accepted in the file, kept as text
+ROLES = ("ASYNC_MASTER", "SYNC_MASTER", "SLAVE")
+FLUSH_TYPES = ("ASYNC_FLUSH", "SYNC_FLUSH")
+
+_CORES = os.cpu_count() or 1
+
+
+def named(key: str, default: Any) -> Any:
+    """A field whose Java key is not simply the camel-case form of its name."""
+    return field(default=default, metadata={"key": key})
+
+
+@dataclass(kw_only=True)
+class BrokerConfig:
+    # Who this broker is
+    broker_cluster_name: str = "DefaultCluster"
+    broker_name: str = ""  # host name when empty
+    broker_id: int = 0
+    broker_ip1: str = named("brokerIP1", "")  # advertised to clients, part of message ids
+    broker_ip2: str = named("brokerIP2", "")  # advertised to replicas
+    bind_address: str = "0.0.0.0"
+    listen_port: int = LISTEN_PORT_DEFAULT
+    namesrv_addr: str = ""
+    rmq_address_server_domain: str = "jmenv.tbsite.net"
+    rmq_address_server_sub_group: str = "nsaddr"
+    fetch_namesrv_addr_by_address_server: bool = False
+    rocketmq_home: str = ""
+    broker_permission: int = 6
+    region_id: str = "DefaultRegion"
+    trace_on: bool = True
+
+    # Topics and groups
+    default_topic_queue_nums: int = 8
+    auto_create_topic_enable: bool = True
+    auto_create_subscription_group: bool = True
+    cluster_topic_enable: bool = True
+    broker_topic_enable: bool = True
+    trace_topic_enable: bool = False
+    msg_trace_topic_name: str = "RMQ_SYS_TRACE_TOPIC"
+    notify_consumer_ids_changed_enable: bool = True
+
+    # Registration
+    register_name_server_period: int = 30_000
+    register_broker_timeout_mills: int = 6_000
+    force_register: bool = True
+    compressed_register: bool = False
+
+    # Thread pools of the original: sizes have no effect, capacities bound the work in flight
+    send_message_thread_pool_nums: int = min(_CORES, 4)
+    put_message_future_thread_pool_nums: int = min(_CORES, 4)
+    pull_message_thread_pool_nums: int = 16 + 2 * _CORES
+    process_reply_message_thread_pool_nums: int = 16 + 2 * _CORES
+    query_message_thread_pool_nums: int = 8 + _CORES
+    admin_broker_thread_pool_nums: int = 16
+    client_manage_thread_pool_nums: int = 32
+    consumer_manage_thread_pool_nums: int = 32
+    heartbeat_thread_pool_nums: int = min(32, _CORES)
+    end_transaction_thread_pool_nums: int = max(8 + 2 * _CORES, 4 * min(_CORES, 4))
+    send_thread_pool_queue_capacity: int = 10_000
+    put_thread_pool_queue_capacity: int = 10_000
+    pull_thread_pool_queue_capacity: int = 100_000
+    reply_thread_pool_queue_capacity: int = 10_000
+    query_thread_pool_queue_capacity: int = 20_000
+    client_manager_thread_pool_queue_capacity: int = 1_000_000
+    consumer_manager_thread_pool_queue_capacity: int = 1_000_000
+    heartbeat_thread_pool_queue_capacity: int = 50_000
+    end_transaction_pool_queue_capacity: int = 100_000
+    broker_fast_failure_enable: bool = True
+    wait_time_mills_in_send_queue: int = 200
+    wait_time_mills_in_pull_queue: int = 5_000
+    wait_time_mills_in_heartbeat_queue: int = 31_000
+    wait_time_mills_in_transaction_queue: int = 3_000
+    start_accept_send_request_time_stamp: int = 0
+
+    # Pulling
+    long_polling_enable: bool = True
+    short_polling_time_mills: int = 1_000
+    transfer_msg_by_heap: bool = True  # no effect: slices of the map are always sent directly
+    slave_read_enable: bool = False
+    disable_consume_if_consumer_read_slowly: bool = False
+    consumer_fallbehind_threshold: int = 17_179_869_184
+    enable_property_filter: bool = False
+    enable_calc_filter_bit_map: bool = False
+    filter_support_retry: bool = False
+    expect_consumer_num_use_filter: int = 32
+    max_error_rate_of_bloom_filter: int = 20
+    filter_data_clean_time_span: int = 86_400_000
+
+    # Offsets, transactions, replies, access, statistics
+    flush_consumer_offset_interval: int = 5_000
+    flush_consumer_offset_history_interval: int = 60_000  # no effect
+    reject_transaction_message: bool = False
+    transaction_time_out: int = 6_000
+    transaction_check_max: int = 15
+    transaction_check_interval: int = 60_000
+    store_reply_message_enable: bool = True
+    acl_enable: bool = False
+    enable_detail_stat: bool = True
+    auto_delete_unused_stats: bool = False
+
+    # No effect, accepted
+    message_store_plug_in: str = ""
+    isolate_log_enable: bool = False
+    high_speed_mode: bool = False
+    commercial_enable: bool = True
+    commercial_timer_count: int = 1
+    commercial_trans_count: int = 1
+    commercial_big_count: int = 1
+    commercial_base_count: int = 1
+    filter_server_nums: int = 0
+    max_delay_time: int = 40
+
+    # Store: directories and files
+    store_path_root_dir: str = ""  # $HOME/store when empty
+    store_path_commit_log: str = ""  # <root>/commitlog when empty; several separated by a comma
+    read_only_commit_log_store_paths: str = ""
+    store_path_dledger_commit_log: str = named("storePathDLedgerCommitLog", "")
+    mapped_file_size_commit_log: int = 1_073_741_824
+    mapped_file_size_consume_queue: int = 6_000_000
+    enable_consume_queue_ext: bool = False
+    mapped_file_size_consume_queue_ext: int = 50_331_648
+    bit_map_length_consume_queue_ext: int = 64
+
+    # Store: flushing
+    flush_disk_type: str = "ASYNC_FLUSH"
+    sync_flush_timeout: int = 5_000
+    flush_interval_commit_log: int = 500
+    commit_interval_commit_log: int = 200
+    flush_commit_log_timed: bool = True
+    flush_commit_log_least_pages: int = 4
+    commit_commit_log_least_pages: int = 4
+    flush_commit_log_thorough_interval: int = 10_000
+    commit_commit_log_thorough_interval: int = 200
+    flush_interval_consume_queue: int = 1_000
+    flush_consume_queue_least_pages: int = 2
+    flush_consume_queue_thorough_interval: int = 60_000
+    use_reentrant_lock_when_put_message: bool = True  # no effect: one thread appends
+
+    # Store: limits
+    max_message_size: int = 4_194_304
+    max_transfer_bytes_on_message_in_memory: int = 262_144
+    max_transfer_count_on_message_in_memory: int = 32
+    max_transfer_bytes_on_message_in_disk: int = 65_536
+    max_transfer_count_on_message_in_disk: int = 8
+    access_message_in_memory_max_ratio: int = 40
+    message_index_enable: bool = True
+    message_index_safe: bool = False
+    max_hash_slot_num: int = 5_000_000
+    max_index_num: int = 20_000_000
+    max_msgs_num_batch: int = 64
+    default_query_max_num: int = 32
+    os_page_cache_busy_time_out_mills: int = 1_000
+
+    # Store: retention
+    delete_when: str = "04"
+    file_reserved_time: int = 72  # hours
+    disk_max_used_space_ratio: int = 75
+    clean_file_forcibly_enable: bool = True
+    clean_resource_interval: int = 10_000
+    delete_commit_log_files_interval: int = 100
+    delete_consume_queue_files_interval: int = 100
+    destroy_maped_file_interval_forcibly: int = 120_000
+    redelete_hanged_file_interval: int = 120_000
+    check_crc_on_recover: bool = named("checkCRCOnRecover", True)
+
+    # Store: delayed messages
+    message_delay_level: str = DELAY_LEVELS
+    flush_delay_offset_interval: int = 10_000
+    enable_schedule_async_deliver: bool = False
+    schedule_async_deliver_max_pending_limit: int = 2_000
+    schedule_async_deliver_max_resend_num2_blocked: int = named("scheduleAsyncDeliverMaxResendNum2Blocked", 3)
+    enable_schedule_message_stats: bool = True
+
+    # Store: the rest
+    transient_store_pool_enable: bool = False
+    transient_store_pool_size: int = 5
+    fast_fail_if_no_buffer_in_store_pool: bool = False
+    warm_maped_file_enable: bool = False
+    flush_least_pages_when_warm_maped_file: int = 4_096
+    debug_lock_enable: bool = False
+    duplication_enable: bool = False
+    disk_fall_recorded: bool = True
+    put_msg_index_hight_water: int = 600_000
+    enable_lmq: bool = False
+    enable_multi_dispatch: bool = False
+    max_lmq_consume_queue_num: int = 20_000
+
+    # Replication
+    broker_role: str = "ASYNC_MASTER"
+    ha_listen_port: int = 0  # always listenPort + 1
+    ha_master_address: str = ""
+    ha_send_heartbeat_interval: int = 5_000
+    ha_housekeeping_interval: int = 20_000
+    ha_transfer_batch_size: int = 32_768
+    ha_slave_fallbehind_max: int = 268_435_456
+    slave_timeout: int = 3_000
+    offset_check_in_slave: bool = False
+    enable_dleger_commit_log: bool = named("enableDLegerCommitLog", False)
+    dleger_group: str = named("dLegerGroup", "")
+    dleger_peers: str = named("dLegerPeers", "")
+    dleger_self_id: str = named("dLegerSelfId", "")
+    preferred_leader_id: str = ""
+    is_enable_batch_push: bool = False
+
+    # Network
+    server_worker_threads: int = 8
+    server_callback_executor_threads: int = 0
+    server_selector_threads: int = 3
+    server_oneway_semaphore_value: int = 256
+    server_async_semaphore_value: int = 64
+    server_channel_max_idle_time_seconds: int = 120
+    server_socket_snd_buf_size: int = 0
+    server_socket_rcv_buf_size: int = 0
+    server_socket_backlog: int = 1_024
+    write_buffer_high_water_mark: int = 0
+    write_buffer_low_water_mark: int = 0
+    server_pooled_byte_buf_allocator_enable: bool = True
+    use_epoll_native_selector: bool = False
+    client_worker_threads: int = 4
+    client_callback_executor_threads: int = _CORES
+    client_oneway_semaphore_value: int = 65_535
+    client_async_semaphore_value: int = 65_535
+    client_socket_snd_buf_size: int = 0
+    client_socket_rcv_buf_size: int = 0
+    client_pooled_byte_buf_allocator_enable: bool = False
+    connect_timeout_millis: int = 3_000
+    client_channel_max_idle_time_seconds: int = 120
+    client_close_socket_if_timeout: bool = True
+    channel_not_active_interval: int = 60_000
+    use_tls: bool = named("useTLS", False)
+
+    # What is not a key: system properties found in the file, the file itself, and the keys that were set
+    system_properties: dict[str, str] = field(default_factory=dict, metadata={"key": None})
+    config_file: str = field(default="", metadata={"key": None})
+    configured: set[str] = field(default_factory=set, metadata={"key": None})
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, str], *, config_file: str = "") -> BrokerConfig:
+        """Read the keys of a properties file; what cannot be used is logged and left at its default."""
+        config = cls(config_file=config_file)
+        for key, text in properties.items():
+            problem = config.set_property(key, text)
+            if problem:
+                log.warning("%s", problem)
+        return config
+
+    def set_property(self, key: str, text: str) -> str | None:
+        """Set one key from its text. Answers a sentence when the key is unknown or the text unusable."""
+        if key.startswith(SYSTEM_PROPERTY_PREFIXES):
+            self.system_properties[key] = text
+            return None
+        name = FIELD_OF_KEY.get(key) or ALIASES.get(key)
+        if name is None:
+            return f"unknown setting {key!r} is ignored{_nearest(key)}"
+        try:
+            setattr(self, name, _parse(TYPE_OF_FIELD[name], text))
+        except ValueError:
+            return f"setting {key} cannot be {text!r} (want {TYPE_OF_FIELD[name]}); {getattr(self, name)!r} stays"
+        self.configured.add(name)
+        return None
+
+    def as_properties(self) -> dict[str, str]:
+        """Every key with its value as text, the way GET_BROKER_CONFIG shows them; empty strings are left out."""
+        shown = {key: _format(getattr(self, name)) for key, name in FIELD_OF_KEY.items()}
+        return {key: text for key, text in shown.items() if text or key == "messageStorePlugIn"}
+
+    def resolve(self) -> BrokerConfig:
+        """Fill in what depends on the machine or on other keys, and refuse what cannot work. Idempotent."""
+        self.broker_name = self.broker_name or socket.gethostname()
+        self.broker_ip1 = self.broker_ip1 or first_address()
+        self.broker_ip2 = self.broker_ip2 or self.broker_ip1
+        self.namesrv_addr = self.namesrv_addr or os.environ.get("NAMESRV_ADDR", "")
+        self.rocketmq_home = self.rocketmq_home or os.environ.get("ROCKETMQ_HOME", "")
+        self.store_path_root_dir = self.store_path_root_dir or os.path.join(os.path.expanduser("~"), "store")
+        self.store_path_commit_log = self.store_path_commit_log or os.path.join(
+            self.store_path_root_dir, "commitlog"
+        )
+        self.register_name_server_period = min(
+            max(self.register_name_server_period, REGISTER_PERIOD_MS_MIN), REGISTER_PERIOD_MS_MAX
+        )
+        self._check_role()
+        return self
+
+    def _check_role(self) -> None:
+        if self.broker_role not in ROLES:
+            raise ConfigError(f"brokerRole is {self.broker_role!r}; it must be one of {', '.join(ROLES)}.")
+        if self.flush_disk_type not in FLUSH_TYPES:
+            raise ConfigError(f"flushDiskType is {self.flush_disk_type!r}; it must be one of {', '.join(FLUSH_TYPES)}.")
+        if self.broker_role != "SLAVE":
+            self.broker_id = 0
+        elif self.broker_id <= 0:
+            raise ConfigError("A broker with brokerRole=SLAVE needs a brokerId greater than 0.")
+
+    @property
+    def config_dir(self) -> str:
+        return os.path.join(self.store_path_root_dir, "config")
+
+    @property
+    def is_slave(self) -> bool:
+        return self.broker_role == "SLAVE"
+
+    @property
+    def readable(self) -> bool:
+        return bool(self.broker_permission & 4)
+
+    @property
+    def writable(self) -> bool:
+        return bool(self.broker_permission & 2)
+
+    @property
+    def pull_count_max(self) -> int:
+        """Messages per pull: the configured limit, else what the client asks for up to 1024."""
+        if "max_transfer_count_on_message_in_memory" in self.configured:
+            return self.max_transfer_count_on_message_in_memory
+        return PULL_COUNT_MAX
+
+    @property
+    def nameservers(self) -> list[str]:
+        return [address.strip() for address in self.namesrv_addr.split(";") if address.strip()]
+
+    def store_config(self) -> StoreConfig:
+        """The part of the settings that the store knows, under the same names."""
+        from cometmq.store.config import StoreConfig
+
+        known = {f.name for f in fields(StoreConfig)}
+        return StoreConfig(**{name: getattr(self, name) for name in FIELD_OF_KEY.values() if name in known})
+
+
+def camel_case(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(part[:1].upper() + part[1:] for part in rest)
+
+
+def _keys() -> Iterable[tuple[str, str, str]]:
+    for f in fields(BrokerConfig):
+        key = f.metadata.get("key", camel_case(f.name))
+        if key is not None:
+            yield key, f.name, str(f.type)
+
+
+FIELD_OF_KEY: dict[str, str] = {key: name for key, name, _ in _keys()}
+ALIASES = {"enableBatchPush": "is_enable_batch_push"}  # the Java setter and the Java field differ
+TYPE_OF_FIELD: dict[str, str] = {name: kind for _, name, kind in _keys()}
+
+
+def _parse(kind: str, text: str) -> bool | int | str:
+    text = text.strip()
+    if kind == "bool":
+        return text.lower() == "true"
+    if kind == "int":
+        return int(text)
+    return text
+
+
+def _format(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+def _nearest(key: str) -> str:
+    import difflib  # only when somebody made a mistake
+
+    close = difflib.get_close_matches(key, FIELD_OF_KEY, n=1, cutoff=0.6)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def first_address() -> str:
+    """The address this machine would use towards others (no packet is sent), else loopback."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("10.255.255.255", 9))
+            return str(probe.getsockname()[0])
+        except OSError:
+            return "127.0.0.1"
