@@ -13,6 +13,7 @@ import os
 import socket
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cometmq.errors import ConfigError
@@ -30,6 +31,10 @@ REGISTER_PERIOD_MS_MIN = 10_000
 REGISTER_PERIOD_MS_MAX = 60_000
 DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 SYSTEM_PROPERTY_PREFIXES = ("tls.", "rocketmq.", "com.rocketmq.")  # accepted in the file, kept as text
+DISK_RATIO_PROPERTIES = {
+    "disk_space_warning_level_ratio": "rocketmq.broker.diskSpaceWarningLevelRatio",
+    "disk_space_clean_forcibly_ratio": "rocketmq.broker.diskSpaceCleanForciblyRatio",
+}
 ROLES = ("ASYNC_MASTER", "SYNC_MASTER", "SLAVE")
 FLUSH_TYPES = ("ASYNC_FLUSH", "SYNC_FLUSH")
 
@@ -351,10 +356,20 @@ class BrokerConfig:
 
     def store_config(self) -> StoreConfig:
         """The part of the settings that the store knows, under the same names."""
-        from cometmq.store.config import StoreConfig
+        from cometmq.store.config import BrokerRole, FlushDiskType, StoreConfig
 
         known = {f.name for f in fields(StoreConfig)}
-        return StoreConfig(**{name: getattr(self, name) for name in FIELD_OF_KEY.values() if name in known})
+        values = {name: getattr(self, name) for name in FIELD_OF_KEY.values() if name in known}
+        values["store_path_root_dir"] = Path(self.store_path_root_dir)
+        values["store_path_commit_log"] = Path(self.store_path_commit_log)
+        values["flush_disk_type"] = FlushDiskType(self.flush_disk_type)
+        values["broker_role"] = BrokerRole(self.broker_role)
+        values["ha_master_address"] = self.ha_master_address or None
+        values["max_transfer_count_on_message_in_memory"] = self.pull_count_max
+        for name, key in DISK_RATIO_PROPERTIES.items():
+            if key in self.system_properties:
+                values[name] = round(float(self.system_properties[key]) * 100)
+        return StoreConfig(**values)
 
 
 def camel_case(name: str) -> str:
