@@ -1,0 +1,334 @@
+"""One remoting connection, on the server's side or the client's: bytes in, frames to the endpoint, answers out.
+
+Loop thread only. The endpoint (server or client) owns the handler table, the limits and the counters;
+this class owns the socket's two directions:
+
+* In: whole frames are offered to ``endpoint.fast_path`` first, the rest is decoded and dispatched one by one.
+  Everything written while the frames of one read event are handled goes out in one ``writelines``.
+* Out: above the high-water mark of unsent bytes the connection is not read any more (``_stash`` keeps what
+  was read and not yet handled), until the peer has taken its answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, cast
+
+from cometmq.errors import ConnectionLost, RemoteProtocolError, Timeout
+from cometmq.net.addresses import format_address, host_bytes, plain_host
+from cometmq.net.metrics import CloseReason
+from cometmq.net.receive import LENGTH_SIZE, FrameReceiver
+from cometmq.protocol.command import Buffer, RemotingCommand, decode_frame
+from cometmq.protocol.frame_cy import split_frames
+
+if TYPE_CHECKING:
+    from cometmq.net.endpoint import Endpoint
+
+log = logging.getLogger(__name__)
+
+CloseCallback = Callable[["Connection"], None]
+
+SEPARATE_BODY_SIZE = 8 * 1024  # larger bodies are handed to writelines as they are instead of being copied
+OPAQUE_MASK = 0x7FFFFFFF
+TLS_HANDSHAKE_BYTE = 0x16
+
+_ids = itertools.count(1)
+
+
+class Connection(asyncio.BufferedProtocol):
+    __slots__ = (
+        "_close_reason", "_corked", "_endpoint", "_frames_seen", "_opaque", "_out", "_out_size", "_pending",
+        "_receiver", "_stash", "_transport", "_write_paused", "attachments", "born_host", "bytes_written", "closed",
+        "closed_at_ms", "drained_at_ms", "drained_bytes", "id", "in_flight", "last_active_ms", "on_close",
+        "partial_since_ms", "peer", "peer_host", "peer_port", "tls",
+    )  # fmt: skip
+
+    def __init__(self, endpoint: Endpoint, *, tls: bool = False) -> None:
+        self._endpoint = endpoint
+        self._receiver = FrameReceiver(endpoint.shared_buffer)
+        self._transport: asyncio.Transport = cast(asyncio.Transport, None)  # set before anything else happens
+        self._out: list[Buffer] = []
+        self._out_size = 0
+        self._corked = False
+        self._write_paused = False
+        self._stash = b""
+        self._pending: dict[int, asyncio.Future[RemotingCommand]] = {}
+        self._opaque = 0
+        self._frames_seen = False
+        self._close_reason: str | None = None
+        self.id = next(_ids)
+        self.tls = tls
+        self.peer_host = ""
+        self.peer_port = 0
+        self.peer = ""
+        self.born_host = b""
+        self.closed = False
+        self.closed_at_ms = 0
+        self.last_active_ms = endpoint.now_ms()
+        self.partial_since_ms = 0  # when the incomplete frame began, 0 = none
+        self.bytes_written = 0
+        self.drained_bytes = 0  # how much had left the output buffer when the expiry scan looked last
+        self.drained_at_ms = 0
+        self.in_flight = 0
+        self.on_close: list[CloseCallback] = []
+        self.attachments: dict[str, Any] = {}
+
+    def __repr__(self) -> str:
+        return f"<Connection {self.id} {self.peer}{' closed' if self.closed else ''}>"
+
+    # --- asyncio.BufferedProtocol ---
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        config = self._endpoint.config
+        self._transport.set_write_buffer_limits(config.high_water_bytes, config.low_water_bytes)
+        name = transport.get_extra_info("peername") or ("", 0)
+        self.peer_host = plain_host(str(name[0]))
+        self.peer_port = int(name[1])
+        self.peer = format_address(self.peer_host, self.peer_port)
+        self.born_host = host_bytes(self.peer_host, self.peer_port)
+        self._endpoint.connection_opened(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._receiver.buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        endpoint = self._endpoint
+        self.last_active_ms = endpoint.now_ms()
+        endpoint.metrics.bytes_in += nbytes
+        ready = self._receiver.received(nbytes)
+        if self.closed:
+            self._receiver.clear()
+        elif ready is not None:
+            self._handle_bytes(*ready)
+        if (
+            endpoint.shared_buffer.held_bytes > endpoint.config.receive_bytes_max
+            and self._receiver.partial_bytes
+        ):
+            self.close(CloseReason.RECEIVE_MEMORY)
+
+    def eof_received(self) -> None:
+        """The peer will send no more: asyncio closes the transport."""
+
+    def pause_writing(self) -> None:
+        self._write_paused = True
+        self.drained_at_ms = self._endpoint.now_ms()
+        self._endpoint.metrics.reading_paused += 1
+        self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        self._write_paused = False
+        if self.closed:
+            return
+        if self._stash:
+            stash, self._stash = self._stash, b""
+            self._handle_bytes(memoryview(stash), len(stash))
+        if not self._write_paused and not self.closed:
+            self._transport.resume_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._close_reason is None:
+            self._close_reason = CloseReason.PEER_CLOSED if exc is None else CloseReason.RESET
+        self.closed = True
+        self._receiver.clear()
+        self._stash = b""
+        self._out.clear()
+        pending, self._pending = self._pending, {}
+        for future in pending.values():
+            if not future.done():
+                future.set_exception(
+                    ConnectionLost(f"Connection to {self.peer} was lost ({self._close_reason}).")
+                )
+        self._endpoint.connection_closed(self, self._close_reason)
+
+    # --- frames in ---
+
+    def _handle_bytes(self, view: memoryview, end: int) -> None:
+        """Handle every whole frame of ``view[:end]``, keep the rest, send what the handlers wrote."""
+        self._corked = True
+        try:
+            rest = self._consume(view, end)
+            if rest > 0:
+                self.partial_since_ms = 0  # a frame was finished; what is left belongs to the next one
+            if rest < end and not self.closed:
+                self._keep_rest(view, rest, end)
+        except RemoteProtocolError as error:
+            self._refuse(view, end, error)
+        except Exception:
+            log.exception("connection=%s peer=%s failed and is closed", self.id, self.peer)
+            self.close(CloseReason.INTERNAL_ERROR)
+        finally:
+            self._corked = False
+            if self._out:
+                self._flush()
+
+    def _consume(self, view: memoryview, end: int) -> int:
+        """Returns where the unhandled rest begins."""
+        fast_path = self._endpoint.fast_path
+        start = fast_path(self, view, 0, end) if fast_path is not None else 0
+        if start == end:
+            return end
+        ends, _ = split_frames(view, start, end, self._endpoint.config.frame_size_max)
+        for frame_end in ends:
+            if frame_end <= start:
+                continue  # the fast path took it
+            self._frame(view[start:frame_end])
+            start = frame_end
+            if self.closed or self._must_stop():
+                return start
+            if fast_path is not None and start < ends[-1]:
+                start += fast_path(self, view, start, end)
+        return start
+
+    def _frame(self, frame: memoryview) -> None:
+        self._frames_seen = True
+        self._endpoint.dispatch(self, decode_frame(frame))
+
+    def _must_stop(self) -> bool:
+        """True when the peer does not take its answers: the frames left must wait."""
+        if self._out_size > self._endpoint.config.high_water_bytes:
+            self._flush()
+        return self._write_paused
+
+    def _keep_rest(self, view: memoryview, start: int, end: int) -> None:
+        if self._write_paused:
+            self._stash = bytes(view[start:end])
+            return
+        self._receiver.keep(view, start, end)
+        self.partial_since_ms = self.partial_since_ms or self.last_active_ms
+
+    def _refuse(self, view: memoryview, end: int, error: RemoteProtocolError) -> None:
+        reason = CloseReason.BAD_FRAME
+        if not self._frames_seen and view[0] == TLS_HANDSHAKE_BYTE:
+            reason = CloseReason.TLS_REFUSED
+        elif end >= LENGTH_SIZE and getattr(error, "too_large", False):
+            reason = CloseReason.FRAME_TOO_LARGE
+        log.info("connection=%s peer=%s closed reason=%s: %s", self.id, self.peer, reason, error)
+        self.close(reason)
+
+    # --- out ---
+
+    def send(self, command: RemotingCommand) -> None:
+        body = command.body
+        if body and len(body) >= SEPARATE_BODY_SIZE:
+            self.write([command.encode_head(len(body)), body])
+        else:
+            self.write([command.encode()])
+
+    def write(self, parts: list[Buffer]) -> None:
+        """Queue bytes of whole frames. During a read event they leave together at its end, else at once."""
+        if self.closed:
+            return
+        self._out += parts
+        for part in parts:
+            self._out_size += len(part)
+        if not self._corked:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self.closed:
+            return
+        out, size = self._out, self._out_size
+        self._out, self._out_size = [], 0
+        self.bytes_written += size
+        self._endpoint.metrics.bytes_out += size
+        self.last_active_ms = self._endpoint.now_ms()
+        if len(out) == 1:
+            self._transport.write(out[0])
+        else:
+            self._transport.writelines(out)
+        if self._write_paused and self.unsent_bytes > self._endpoint.config.output_bytes_max:
+            self.close(CloseReason.OUTPUT_FULL)
+
+    @property
+    def unsent_bytes(self) -> int:
+        return self._transport.get_write_buffer_size()
+
+    @property
+    def write_paused(self) -> bool:
+        """The peer does not take its answers; writers that can wait should."""
+        return self._write_paused
+
+    @property
+    def partial_bytes(self) -> int:
+        return self._receiver.partial_bytes
+
+    # --- our requests to the peer ---
+
+    def next_opaque(self) -> int:
+        self._opaque = (self._opaque + 1) & OPAQUE_MASK
+        return self._opaque
+
+    def begin(self, command: RemotingCommand, timeout_ms: int) -> asyncio.Future[RemotingCommand]:
+        """Send a request now; the future holds the answer, ``Timeout`` or ``ConnectionLost``. Cancelling it forgets it."""
+        command.opaque = self.next_opaque()
+        future = self.expect(command.opaque, timeout_ms)
+        self.send(command)
+        return future
+
+    def expect(self, opaque: int, timeout_ms: int) -> asyncio.Future[RemotingCommand]:
+        """The future of the response with this opaque, for callers that encode their own frames."""
+        loop = self._endpoint.loop
+        future: asyncio.Future[RemotingCommand] = loop.create_future()
+        if self.closed:
+            future.set_exception(ConnectionLost(f"Connection to {self.peer} is closed."))
+            return future
+        self._pending[opaque] = future
+        timer = loop.call_later(timeout_ms / 1000, self._expire_request, opaque, timeout_ms)
+
+        def forget(_: asyncio.Future[RemotingCommand]) -> None:
+            timer.cancel()
+            self._pending.pop(opaque, None)
+
+        future.add_done_callback(forget)
+        return future
+
+    async def request(self, command: RemotingCommand, timeout_ms: int) -> RemotingCommand:
+        """Send a request to the peer and wait for its response."""
+        return await self.begin(command, timeout_ms)
+
+    @property
+    def requests_pending(self) -> int:
+        return len(self._pending)
+
+    def resolve(self, response: RemotingCommand) -> None:
+        """Called by the endpoint for every response frame."""
+        future = self._pending.get(response.opaque)
+        if future is None or future.done():
+            self._endpoint.metrics.responses_unmatched += 1
+        else:
+            future.set_result(response)
+
+    def _expire_request(self, opaque: int, timeout_ms: int) -> None:
+        future = self._pending.get(opaque)
+        if future is not None and not future.done():
+            self._endpoint.metrics.request_timeouts += 1
+            future.set_exception(Timeout(f"No answer from {self.peer} within {timeout_ms} ms."))
+
+    # --- end ---
+
+    def close(self, reason: str = CloseReason.LOCAL) -> None:
+        """Close once what was written has left, or after ``close_linger_ms``; the reason is counted."""
+        if self.closed:
+            return
+        if self._out and reason not in _NO_LINGER:
+            self._flush()
+        self.closed = True
+        self._close_reason = reason
+        self.closed_at_ms = self._endpoint.now_ms()
+        if reason in _NO_LINGER:
+            self._transport.abort()
+        else:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """End at once, dropping what was not sent."""
+        if not self.closed:
+            self.closed, self._close_reason = True, CloseReason.LOCAL
+        self._transport.abort()
+
+
+_NO_LINGER = frozenset({CloseReason.SLOW_READER, CloseReason.OUTPUT_FULL, CloseReason.RECEIVE_MEMORY})

@@ -1,0 +1,1 @@
+"""A placeholder until the certificate code is in."""
