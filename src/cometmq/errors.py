@@ -27,12 +27,12 @@ class StoreError(CometMQError):
     """The store directory cannot be used, or a file in it is damaged."""
 
 
-class ConnectionLost(CometMQError):
+class ConnectionLost(CometMQError, ConnectionError):
     """The peer closed the connection, or it could not be opened."""
 
 
-class Timeout(CometMQError):
-    """No answer within the time limit."""
+class Timeout(CometMQError, TimeoutError):
+    """No answer within the time limit. Also a built-in ``TimeoutError``."""
 
 
 class BrokerError(CometMQError):
@@ -44,3 +44,36 @@ class BrokerError(CometMQError):
         self.address = address
         where = f" from {address}" if address else ""
         super().__init__(f"code {self.code}{where}: {self.remark}")
+
+
+class ClientError(CometMQError):
+    """The client cannot do what was asked: wrong argument, no route, no NameServer, closed."""
+
+
+class TopicNotFound(ClientError):
+    """No NameServer knows a route for the topic."""
+
+
+class MessageInvalid(ClientError):
+    """A message that no broker would take: empty, too large, bad topic or property name."""
+
+
+class ClientClosed(ClientError):
+    """The client, producer or consumer was closed, or not yet started."""
+
+
+class ClientForked(ClientError):
+    """A client that was started before fork() is used in the child process."""
+
+
+class SendFailed(ClientError):
+    """Every attempt to send failed; the last cause is chained as ``__cause__``. The outcome may be unknown."""
+
+    def __init__(self, text: str, attempts: int, code: int | None = None) -> None:
+        super().__init__(text)
+        self.attempts = attempts
+        self.code = code
+
+
+class RequestTimeout(ClientError, Timeout):
+    """The request was sent and no reply came in time."""

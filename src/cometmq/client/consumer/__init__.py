@@ -1,0 +1,1 @@
+"""Consumers: push (clustering, broadcast, ordered) and stream (lite pull)."""
