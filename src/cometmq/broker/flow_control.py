@@ -1,0 +1,60 @@
+"""When a broker says "busy" to a send, in the words that clients match on.
+
+The original queues sends for a thread pool and throws out what waited too long. Here the loop *is* the queue: a turn
+of the loop first learns which sockets are readable, then serves them one after the other. So a send that is served
+when its turn is already old has waited that long, whoever held the turn (a stalled append, a slow disk). The first
+send of a turn notes the time; the loop's next turn clears the note. Nothing runs while nothing is sent.
+
+Answers that wait for the disk or a replica count as queue, too: they are bounded by sendThreadPoolQueueCapacity.
+Event loop only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from cometmq.broker.config import BrokerConfig
+
+OVERLOAD = "[OVERLOAD]system busy, start flow control for a while"
+REJECT_REQUEST = "[REJECTREQUEST]system busy, start flow control for a while"
+TIMEOUT_CLEAN_QUEUE = (
+    "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, "
+    "period in queue: {waited_ms}ms, size of queue: {size}"
+)
+
+
+class FlowControl:
+    """Admission of sends."""
+
+    def __init__(
+        self, config: BrokerConfig, *, monotonic_ns: Callable[[], int] = time.monotonic_ns
+    ) -> None:
+        self._config = config
+        self._monotonic_ns = monotonic_ns
+        self._turn_began_ns = 0
+        self.waiting = 0  # answers that wait for durability
+        self.refused = 0
+
+    def refusal(self) -> str | None:
+        """The remark of a SYSTEM_BUSY answer, or None when the send may go on."""
+        if self.waiting >= self._config.send_thread_pool_queue_capacity:
+            self.refused += 1
+            return OVERLOAD
+        waited_ms = self._waited_ms()
+        if waited_ms >= self._config.wait_time_mills_in_send_queue and self._config.broker_fast_failure_enable:
+            self.refused += 1
+            return TIMEOUT_CLEAN_QUEUE.format(waited_ms=waited_ms, size=self.waiting)
+        return None
+
+    def _waited_ms(self) -> int:
+        now = self._monotonic_ns()
+        if self._turn_began_ns:
+            return (now - self._turn_began_ns) // 1_000_000
+        self._turn_began_ns = now
+        asyncio.get_running_loop().call_soon(self._end_turn)
+        return 0
+
+    def _end_turn(self) -> None:
+        self._turn_began_ns = 0
