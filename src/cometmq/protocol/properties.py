@@ -1,0 +1,107 @@
+"""The properties string of a message: ``name 0x01 value 0x02 name 0x01 value``.
+
+There is no escaping. A trailing separator is legal (older clients), later duplicates win, a property
+without a name or with an empty value does not exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from cometmq.errors import LocalProtocolError
+
+NAME_VALUE_SEPARATOR = "\x01"
+PROPERTY_SEPARATOR = "\x02"
+
+PROPERTY_KEYS = "KEYS"
+PROPERTY_TAGS = "TAGS"
+PROPERTY_WAIT = "WAIT"
+PROPERTY_DELAY = "DELAY"
+PROPERTY_RETRY_TOPIC = "RETRY_TOPIC"
+PROPERTY_REAL_TOPIC = "REAL_TOPIC"
+PROPERTY_REAL_QUEUE_ID = "REAL_QID"
+PROPERTY_TRANSACTION_PREPARED = "TRAN_MSG"
+PROPERTY_PRODUCER_GROUP = "PGROUP"
+PROPERTY_MIN_OFFSET = "MIN_OFFSET"
+PROPERTY_MAX_OFFSET = "MAX_OFFSET"
+PROPERTY_BUYER_ID = "BUYER_ID"
+PROPERTY_ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"
+PROPERTY_TRANSFER_FLAG = "TRANSFER_FLAG"
+PROPERTY_CORRECTION_FLAG = "CORRECTION_FLAG"
+PROPERTY_MQ2_FLAG = "MQ2_FLAG"
+PROPERTY_RECONSUME_TIME = "RECONSUME_TIME"
+PROPERTY_MSG_REGION = "MSG_REGION"
+PROPERTY_TRACE_ON = "TRACE_ON"
+PROPERTY_UNIQ_KEY = "UNIQ_KEY"
+PROPERTY_MAX_RECONSUME_TIMES = "MAX_RECONSUME_TIMES"
+PROPERTY_CONSUME_START_TIME = "CONSUME_START_TIME"
+PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET = "TRAN_PREPARED_QUEUE_OFFSET"
+PROPERTY_TRANSACTION_CHECK_TIMES = "TRANSACTION_CHECK_TIMES"
+PROPERTY_CHECK_IMMUNITY_TIME = "CHECK_IMMUNITY_TIME_IN_SECONDS"
+PROPERTY_INSTANCE_ID = "INSTANCE_ID"
+PROPERTY_CORRELATION_ID = "CORRELATION_ID"
+PROPERTY_REPLY_TO_CLIENT = "REPLY_TO_CLIENT"
+PROPERTY_TTL = "TTL"
+PROPERTY_ARRIVE_TIME = "ARRIVE_TIME"
+PROPERTY_PUSH_REPLY_TIME = "PUSH_REPLY_TIME"
+PROPERTY_CLUSTER = "CLUSTER"
+PROPERTY_MSG_TYPE = "MSG_TYPE"
+PROPERTY_INNER_MULTI_DISPATCH = "INNER_MULTI_DISPATCH"
+PROPERTY_INNER_MULTI_QUEUE_OFFSET = "INNER_MULTI_QUEUE_OFFSET"
+PROPERTY_TRANSACTION_ID = "__transactionId__"
+
+KEYS_SEPARATOR = " "
+
+# Names that an application may not set as its own property. INNER_MULTI_DISPATCH is a user's on purpose.
+RESERVED_PROPERTIES = frozenset(
+    value
+    for name, value in globals().items()
+    if name.startswith("PROPERTY_") and name not in ("PROPERTY_SEPARATOR", "PROPERTY_INNER_MULTI_DISPATCH")
+)
+
+
+def encode_properties(properties: Mapping[str, str]) -> str:
+    """The properties string, without a trailing separator. A separator inside a name or value is refused."""
+    text = PROPERTY_SEPARATOR.join(
+        [name + NAME_VALUE_SEPARATOR + value for name, value in properties.items()]
+    )
+    count = len(properties)
+    if count and (text.count(NAME_VALUE_SEPARATOR) != count or text.count(PROPERTY_SEPARATOR) != count - 1):
+        raise LocalProtocolError(
+            "A property name or value contains the character U+0001 or U+0002, which separates properties; "
+            "remove it."
+        )
+    return text
+
+
+def decode_properties(text: str) -> dict[str, str]:
+    """The properties in a string. Pieces that are no property are left out."""
+    properties: dict[str, str] = {}
+    for item in text.split(PROPERTY_SEPARATOR):
+        name, _, value = item.partition(NAME_VALUE_SEPARATOR)
+        if name and value:
+            properties[name] = value
+    return properties
+
+
+def decode_properties_bytes(data: bytes) -> dict[str, str]:
+    """As :func:`decode_properties`, from stored bytes. Bytes that are no UTF-8 become U+FFFD, as in Java."""
+    return decode_properties(data.decode("utf-8", "replace")) if data else {}
+
+
+def find_property(data: bytes, name: bytes) -> bytes | None:
+    """Value of one property in the stored bytes, without decoding the others. The last one wins."""
+    prefix = name + b"\x01"
+    end = len(data)
+    while end >= len(prefix):
+        start = data.rfind(prefix, 0, end)
+        if start < 0:
+            return None
+        if start == 0 or data[start - 1] == 2:
+            value_start = start + len(prefix)
+            value_end = data.find(b"\x02", value_start)
+            value = data[value_start : len(data) if value_end < 0 else value_end]
+            if value:
+                return value
+        end = start + len(prefix) - 1
+    return None
