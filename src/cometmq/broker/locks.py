@@ -1,0 +1,78 @@
+"""Queue locks of ordered consumption: which client of a group may consume a queue. In memory only.
+
+A lock is free for everybody once its owner has not renewed it for a minute, so a broker that forgets its
+locks (restart) and a client that dies without unlocking cost the group at most that long. Pure table, loop
+thread only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from cometmq.clock import Clock, now_ms
+
+LOCK_LIVE_MS_MAX = 60_000  # rocketmq.broker.rebalance.lockMaxLiveTime
+
+Queue = TypeVar("Queue", bound=Hashable)
+
+
+@dataclass(slots=True)
+class QueueLock:
+    client_id: str
+    renewed_ms: int
+
+
+class QueueLocks:
+    """Locks per group and queue. A queue is any hashable value; it is not checked for existence."""
+
+    def __init__(self, *, live_ms_max: int = LOCK_LIVE_MS_MAX, now_ms: Clock = now_ms) -> None:
+        self._live_ms_max = live_ms_max
+        self._now_ms = now_ms
+        self._groups: dict[str, dict[Hashable, QueueLock]] = {}
+
+    def lock(self, group: str, client_id: str, queues: Iterable[Queue]) -> list[Queue]:
+        """Take or renew locks; answers those of ``queues`` that ``client_id`` holds now."""
+        now = self._now_ms()
+        table = self._groups.setdefault(group, {})
+        return [queue for queue in queues if self._take(table, queue, client_id, now)]
+
+    def _take(self, table: dict[Hashable, QueueLock], queue: Hashable, client_id: str, now: int) -> bool:
+        held = table.get(queue)
+        if held is None:
+            table[queue] = QueueLock(client_id, now)
+            return True
+        if held.client_id != client_id and not self._expired(held, now):
+            return False
+        held.client_id = client_id
+        held.renewed_ms = now
+        return True
+
+    def unlock(self, group: str, client_id: str, queues: Iterable[Hashable]) -> None:
+        """Give back locks; those of other clients stay."""
+        table = self._groups.get(group, {})
+        for queue in queues:
+            held = table.get(queue)
+            if held is not None and held.client_id == client_id:
+                del table[queue]
+
+    def owner(self, group: str, queue: Hashable) -> str | None:
+        held = self._groups.get(group, {}).get(queue)
+        return None if held is None or self._expired(held, self._now_ms()) else held.client_id
+
+    def drop_expired(self) -> int:
+        """Forget locks that anybody could take, so that the table does not grow for ever; how many."""
+        now = self._now_ms()
+        dropped = 0
+        for group, table in list(self._groups.items()):
+            dead = [queue for queue, held in table.items() if self._expired(held, now)]
+            for queue in dead:
+                del table[queue]
+            dropped += len(dead)
+            if not table:
+                del self._groups[group]
+        return dropped
+
+    def _expired(self, held: QueueLock, now: int) -> bool:
+        return now - held.renewed_ms > self._live_ms_max
