@@ -27,7 +27,7 @@ def format_address(host: str, port: int) -> str:
 
 
 def plain_host(host: str) -> str:
-    """The address without a scope id, and IPv4 written as IPv4 even when it came in through an IPv6 socket."""
+    """The address without a scope id; IPv4 is written as IPv4 even when it came through an IPv6 socket."""
     host = host.partition("%")[0]
     packed = _packed_v6(host)
     if packed is not None and packed.startswith(V4_MAPPED_PREFIX):

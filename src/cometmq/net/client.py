@@ -102,7 +102,7 @@ class RemotingClient(Endpoint):
     async def _connect(self, address: str) -> Connection:
         host, port = parse_address(address)
         if self.tls.enable and self._ssl_context is None:
-            self._ssl_context = client_context(self.tls)
+            self._ssl_context = await asyncio.to_thread(client_context, self.tls)
         try:
             async with asyncio.timeout(self.config.connect_timeout_millis / 1000):
                 _, connection = await self.loop.create_connection(

@@ -42,7 +42,7 @@ class NetConfig:
 
     @classmethod
     def from_settings(cls, settings: object, **changes: Any) -> Self:
-        """The network part of a larger settings object (BrokerConfig, NameServerConfig): fields of the same name."""
+        """The network part of a larger settings object (BrokerConfig): fields of the same name."""
         names = [field.name for field in fields(cls)]
         found: dict[str, Any] = {name: getattr(settings, name) for name in names if hasattr(settings, name)}
         return cls(**{**found, **changes})

@@ -1,4 +1,4 @@
-"""One remoting connection, on the server's side or the client's: bytes in, frames to the endpoint, answers out.
+"""One remoting connection, on either side: bytes in, frames to the endpoint, answers out.
 
 Loop thread only. The endpoint (server or client) owns the handler table, the limits and the counters;
 this class owns the socket's two directions:
@@ -40,11 +40,20 @@ _ids = itertools.count(1)
 
 class Connection(asyncio.BufferedProtocol):
     __slots__ = (
-        "_close_reason", "_corked", "_endpoint", "_frames_seen", "_opaque", "_out", "_out_size", "_pending",
-        "_receiver", "_stash", "_transport", "_write_paused", "attachments", "born_host", "bytes_written", "closed",
-        "closed_at_ms", "drained_at_ms", "drained_bytes", "id", "in_flight", "last_active_ms", "on_close",
-        "partial_since_ms", "peer", "peer_host", "peer_port", "tls",
-    )  # fmt: skip
+        *(
+            "_close_reason",
+            "_corked",
+            "_endpoint",
+            "_frames_seen",
+            "_opaque",
+            "_out",
+            "_out_size",
+            "_pending",
+        ),
+        *("_receiver", "_stash", "_transport", "_write_paused", "attachments", "born_host", "bytes_written"),
+        *("closed", "closed_at_ms", "drained_at_ms", "drained_bytes", "id", "in_flight", "last_active_ms"),
+        *("on_close", "partial_since_ms", "peer", "peer_host", "peer_port", "tls"),
+    )
 
     def __init__(self, endpoint: Endpoint, *, tls: bool = False) -> None:
         self._endpoint = endpoint
@@ -263,7 +272,10 @@ class Connection(asyncio.BufferedProtocol):
         return self._opaque
 
     def begin(self, command: RemotingCommand, timeout_ms: int) -> asyncio.Future[RemotingCommand]:
-        """Send a request now; the future holds the answer, ``Timeout`` or ``ConnectionLost``. Cancelling it forgets it."""
+        """Send a request now; the future gets the answer, ``Timeout`` or ``ConnectionLost``.
+
+        Cancelling the future forgets the request; a late answer is then counted as unmatched.
+        """
         command.opaque = self.next_opaque()
         future = self.expect(command.opaque, timeout_ms)
         self.send(command)

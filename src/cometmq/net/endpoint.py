@@ -1,4 +1,4 @@
-"""What a remoting server and a remoting client share: the handler table, limits, counters and the expiry scan.
+"""What a remoting server and a remoting client share: handler table, limits, counters, expiry scan.
 
 Loop thread only. Requests that arrive on any connection of an endpoint are routed through one table,
 ``code -> handler``. A plain function answers at once; a coroutine becomes a task, counted per connection, per
@@ -36,7 +36,7 @@ SCAN_CHUNK_COUNT = 500  # connections looked at in one turn of the loop
 
 @dataclass
 class Lane:
-    """Requests of one kind share a limit of how many may be handled at a time (Java: a thread pool's queue)."""
+    """Requests of one kind share a limit of how many are handled at a time (Java: a thread pool's queue)."""
 
     name: str
     in_flight_max: int
@@ -107,7 +107,7 @@ class Endpoint:
             return
         try:
             result = handler(connection, command)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - the peer gets it as code 1
             self._answer(connection, command, self._failure(connection, command, error))
             return
         if result is None or isinstance(result, RemotingCommand):
@@ -151,7 +151,7 @@ class Endpoint:
         self._count_in_flight(connection, command, lane, 1)
         try:
             answer = await work
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - the peer gets it as code 1
             answer = self._failure(connection, command, error)
         finally:
             self._count_in_flight(connection, command, lane, -1)
@@ -180,7 +180,7 @@ class Endpoint:
             connection.send(self._failure(connection, command, error))
 
     def _failure(self, connection: Connection, command: RemotingCommand, error: Exception) -> RemotingCommand:
-        """The response for an exception: a BrokerError says its own code and remark, anything else is code 1."""
+        """The response for an exception: a BrokerError has its own code and remark, others are code 1."""
         if isinstance(error, BrokerError):
             return command.response(error.code, error.remark)
         self.metrics.handler_errors[command.code] += 1
@@ -225,11 +225,14 @@ class Endpoint:
     def scan_extra(self) -> None:
         """What a subclass looks at in each scan."""
 
-    async def close_endpoint(self, grace_ms: int = 1_000) -> None:
-        """Close every connection, give running requests ``grace_ms`` to answer first, then cancel them."""
+    def _stop_scan(self) -> None:
         if self._scan_timer is not None:
             self._scan_timer.cancel()
             self._scan_timer = None
+
+    async def close_endpoint(self, grace_ms: int = 1_000) -> None:
+        """Close every connection, give running requests ``grace_ms`` to answer first, then cancel them."""
+        self._stop_scan()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=grace_ms / 1000)
         for task in self._tasks:

@@ -1,7 +1,7 @@
 """Listening sockets: accept, look at the first byte, and hand the socket on as plain or TLS.
 
-asyncio cannot start TLS once it has read a byte, so the first byte is *peeked* (MSG_PEEK) before a
-transport exists. Where TLS is disabled nothing is peeked: a TLS hello then fails as a frame and is counted as refused.
+asyncio cannot start TLS once it has read a byte, so the first byte is *peeked* (MSG_PEEK) before a transport
+exists. Where TLS is disabled nothing is peeked: a TLS hello then fails as a frame and is counted as refused.
 A peer that connects and says nothing costs one socket and one reader entry until it expires.
 """
 
@@ -16,12 +16,12 @@ from collections.abc import Callable
 from cometmq.clock import Clock
 from cometmq.errors import ConfigError
 from cometmq.net.config import NetConfig
-from cometmq.net.connection import TLS_HANDSHAKE_BYTE
 from cometmq.net.metrics import CloseReason, NetMetrics
 from cometmq.net.tls import TlsMode
 
 log = logging.getLogger(__name__)
 
+TLS_HANDSHAKE = b"\x16"  # a plain frame never starts so: its length would be 369 MB
 ACCEPT_CHUNK_COUNT = 128  # connections accepted in one turn of the loop
 ACCEPT_PAUSE_SECONDS = 0.5  # after the process ran out of file descriptors
 _OUT_OF_RESOURCES = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
@@ -38,7 +38,7 @@ def bind(host: str, port: int, config: NetConfig) -> socket.socket:
         if not host and error.errno in (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL):
             return bind("0.0.0.0", port, config)  # this machine has no IPv6
         raise ConfigError(
-            f"Cannot listen on {host or '*'}:{port}: {error.strerror or error}. Is another server running there?"
+            f"Cannot listen on {host or '*'}:{port}: {error.strerror or error}. Is another server there?"
         ) from error
 
 
@@ -72,14 +72,12 @@ class Listener:
         on_socket: OnSocket,
         *,
         mode: TlsMode,
-        tls_ready: bool,
         metrics: NetMetrics,
         now_ms: Clock,
     ) -> None:
         self._sock = sock
         self._on_socket = on_socket
         self._mode = mode
-        self._tls_ready = tls_ready
         self._metrics = metrics
         self._now_ms = now_ms
         self._loop = asyncio.get_running_loop()
@@ -140,21 +138,14 @@ class Listener:
         except OSError:
             self._refuse(sock, CloseReason.RESET)
             return
+        tls = first[:1] == TLS_HANDSHAKE
         if not first:
             self._refuse(sock, CloseReason.PEER_CLOSED)
-        elif first[0] != TLS_HANDSHAKE_BYTE:
-            self._hand_on(
-                sock, tls=False, refusal=CloseReason.PLAIN_REFUSED, allowed=self._mode is TlsMode.PERMISSIVE
-            )
+        elif not tls and self._mode is TlsMode.ENFORCING:
+            self._refuse(sock, CloseReason.PLAIN_REFUSED)
         else:
-            self._hand_on(sock, tls=True, refusal=CloseReason.TLS_REFUSED, allowed=self._tls_ready)
-
-    def _hand_on(self, sock: socket.socket, *, tls: bool, refusal: CloseReason, allowed: bool) -> None:
-        if not allowed:
-            self._refuse(sock, refusal)
-            return
-        self._forget(sock)
-        self._on_socket(sock, tls)
+            self._forget(sock)
+            self._on_socket(sock, tls)
 
     def _forget(self, sock: socket.socket) -> None:
         self._loop.remove_reader(sock)

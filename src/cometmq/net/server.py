@@ -10,12 +10,13 @@ from collections.abc import Mapping
 
 from cometmq.clock import Clock
 from cometmq.clock import now_ms as wall_clock
+from cometmq.errors import ConfigError
 from cometmq.net.config import NetConfig
 from cometmq.net.connection import Connection
 from cometmq.net.endpoint import Endpoint, FastPath, Handler, Lane
 from cometmq.net.listener import Listener, bind
 from cometmq.net.metrics import CloseReason, NetMetrics
-from cometmq.net.tls import TlsConfig, TlsMode, server_context
+from cometmq.net.tls import CertificateWatch, TlsConfig, TlsMode, server_context
 
 __all__ = ["Connection", "FastPath", "Handler", "Lane", "RemotingServer"]
 
@@ -25,7 +26,7 @@ TLS_HANDSHAKE_SECONDS = 10
 
 
 class RemotingServer(Endpoint):
-    """Serves ``handlers`` on one port. ``fast_path`` may be set before start; ``fallback`` gets unknown codes."""
+    """Serves ``handlers`` on one port; ``fallback`` gets unknown codes, ``fast_path`` is set before start."""
 
     def __init__(
         self,
@@ -49,7 +50,8 @@ class RemotingServer(Endpoint):
             idle_ms=config.server_idle_ms,
         )
         self.tls = tls or TlsConfig()
-        self._ssl_context: ssl.SSLContext | None = None
+        self._ssl_context: asyncio.Future[ssl.SSLContext] | None = None
+        self._certificates: CertificateWatch | None = None
         self._listener: Listener | None = None
         self._opening: set[asyncio.Task[None]] = set()
         self.port = 0
@@ -57,17 +59,18 @@ class RemotingServer(Endpoint):
     async def start(self, host: str = "", port: int = 0) -> int:
         """Listen; returns the port, which is a free one when 0 was asked for."""
         sock = bind(host, port, self.config)
-        try:
-            self._ssl_context = await server_context(self.tls)
-        except BaseException:
-            sock.close()
-            raise
         self.open_endpoint()
+        if self.tls.mode is TlsMode.ENFORCING or not self.tls.test_mode_enable:
+            try:
+                await self._context()  # a certificate that cannot be used is found at the start
+            except BaseException:
+                sock.close()
+                self._stop_scan()
+                raise
         self._listener = Listener(
             sock,
             self._on_socket,
             mode=self.tls.mode,
-            tls_ready=self._ssl_context is not None,
             metrics=self.metrics,
             now_ms=self.now_ms,
         )
@@ -75,7 +78,7 @@ class RemotingServer(Endpoint):
         return self.port
 
     async def stop(self, grace_ms: int = 1_000) -> None:
-        """Stop listening, let running requests answer for ``grace_ms``, close every connection. Idempotent."""
+        """Stop listening, give running requests ``grace_ms`` to answer, close all connections. Idempotent."""
         if self._listener is None:
             return
         self._listener.close()
@@ -86,17 +89,15 @@ class RemotingServer(Endpoint):
 
     def _on_socket(self, sock: socket.socket, tls: bool) -> None:
         if len(self.connections) + len(self._opening) >= self.config.connections_max:
-            sock.close()
-            self.metrics.connections_opened += 1
-            self.metrics.connections_closed[CloseReason.TOO_MANY] += 1
+            self._not_opened(sock, CloseReason.TOO_MANY)
             return
         task = self.loop.create_task(self._open(sock, tls))
         self._opening.add(task)
         task.add_done_callback(self._opening.discard)
 
     async def _open(self, sock: socket.socket, tls: bool) -> None:
-        context = self._ssl_context if tls else None
         try:
+            context = await self._context() if tls else None
             await self.loop.connect_accepted_socket(
                 lambda: Connection(self, tls=tls),
                 sock,
@@ -104,12 +105,45 @@ class RemotingServer(Endpoint):
                 ssl_handshake_timeout=TLS_HANDSHAKE_SECONDS if tls else None,
             )
             self.metrics.tls_connections += tls
-        except (OSError, ssl.SSLError, TimeoutError) as error:
+        except ConfigError as error:
+            log.error("port=%s refuses TLS: %s", self.port, error)
+            self._not_opened(sock, CloseReason.TLS_REFUSED)
+        except (OSError, TimeoutError) as error:  # ssl.SSLError is an OSError
             log.info("port=%s tls=%s connection not opened: %s", self.port, tls, error)
-            self.metrics.connections_opened += 1
-            self.metrics.connections_closed[CloseReason.TLS_FAILED if tls else CloseReason.RESET] += 1
-            sock.close()
+            self._not_opened(sock, CloseReason.TLS_FAILED if tls else CloseReason.RESET)
+        except asyncio.CancelledError:
+            self._not_opened(sock, CloseReason.STOPPED)
+            raise
+
+    def _not_opened(self, sock: socket.socket, reason: CloseReason) -> None:
+        sock.close()
+        self.metrics.connections_opened += 1
+        self.metrics.connections_closed[reason] += 1
+
+    async def _context(self) -> ssl.SSLContext:
+        """The TLS context, made by the first who needs it (self-signed) or at the start (configured)."""
+        if self._ssl_context is None:
+            self._ssl_context = asyncio.ensure_future(asyncio.to_thread(server_context, self.tls))
+            if not self.tls.test_mode_enable:
+                self._certificates = CertificateWatch(self.tls)
+        return await asyncio.shield(self._ssl_context)
 
     def scan_extra(self) -> None:
         if self._listener is not None:
             self._listener.expire_silent(self.config.server_idle_ms)
+        if self._certificates is not None and self._certificates.changed():
+            self._reload_certificates()
+
+    def _reload_certificates(self) -> None:
+        """New connections use the new files; when those cannot be loaded the old ones stay."""
+        new = asyncio.ensure_future(asyncio.to_thread(server_context, self.tls))
+
+        def loaded(context: asyncio.Future[ssl.SSLContext]) -> None:
+            error = None if context.cancelled() else context.exception()
+            if context.cancelled() or error is not None:
+                log.error("port=%s keeps its old certificate: %s", self.port, error)
+            else:
+                self._ssl_context = context
+                log.info("port=%s uses the new certificate", self.port)
+
+        new.add_done_callback(loaded)
