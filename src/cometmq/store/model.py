@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 import enum
-import socket
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 Buffer = bytes | bytearray | memoryview
-HostPort = bytes  # wire form: 4 or 16 address bytes followed by the port as a 4-byte integer
+HostBytes = bytes  # form of the record, see protocol.host.encode_host: 4 or 16 address bytes, port as int32
 
-LOCALHOST: HostPort = b"\x7f\x00\x00\x01\x00\x00\x00\x00"
-
-
-def host_port(ip: str, port: int) -> HostPort:
-    """Wire form of an address given as text."""
-    family = socket.AF_INET6 if ":" in ip else socket.AF_INET
-    return socket.inet_pton(family, ip) + struct.pack(">I", port)
+LOCALHOST: HostBytes = b"\x7f\x00\x00\x01\x00\x00\x00\x00"
 
 
 class PutStatus(enum.Enum):
@@ -51,7 +43,10 @@ class GetStatus(enum.Enum):
 
 @dataclass(slots=True)
 class StoreMessage:
-    """One message to append. `properties` is the stored string already; INNER_MULTI_QUEUE_OFFSET is added here."""
+    """One message to append.
+
+    `properties` is the stored string already; only INNER_MULTI_QUEUE_OFFSET is added by the store.
+    """
 
     topic: str
     queue_id: int
@@ -60,8 +55,8 @@ class StoreMessage:
     flag: int = 0
     sys_flag: int = 0
     born_timestamp_ms: int = 0
-    born_host: HostPort = LOCALHOST
-    store_host: HostPort = LOCALHOST
+    born_host: HostBytes = LOCALHOST
+    store_host: HostBytes = LOCALHOST
     reconsume_times: int = 0
     prepared_transaction_offset: int = 0
     wait_store_ok: bool = True
@@ -86,8 +81,8 @@ class StoreBatch:
     properties: bytes = b""
     sys_flag: int = 0
     born_timestamp_ms: int = 0
-    born_host: HostPort = LOCALHOST
-    store_host: HostPort = LOCALHOST
+    born_host: HostBytes = LOCALHOST
+    store_host: HostBytes = LOCALHOST
     reconsume_times: int = 0
     wait_store_ok: bool = True
 
@@ -129,7 +124,7 @@ class QueryResult:
 
 
 class AppendSpace(NamedTuple):
-    """Room in the current commit log file: write from `position`, at most to `limit`, then MessageStore.commit()."""
+    """Room in the current commit log file: write from `position` at most to `limit`, then commit()."""
 
     buffer: memoryview  # the whole mapped file
     position: int
@@ -140,8 +135,8 @@ class AppendSpace(NamedTuple):
 class MessageFilter(Protocol):
     """What a pull wants. `matches_tags_code` is asked first, on the queue entry alone.
 
-    A filter may also have ``matches_ext(tags_code, store_timestamp_ms, bit_map: bytes) -> bool``; it is asked in
-    place of `matches_tags_code` for entries with an extension unit.
+    A filter may also have ``matches_ext(tags_code, store_timestamp_ms, bit_map: bytes) -> bool``; it is
+    asked in place of `matches_tags_code` for entries with an extension unit.
     """
 
     needs_record: bool

@@ -1,0 +1,57 @@
+"""FileOps: the few calls by which the store changes files. Tests hand in a subclass that fails on demand.
+
+Any thread. Errors are plain OSError here; whoever knows what the file was for turns them into a sentence.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+
+class FileOps:
+    def create(self, path: Path | str, size: int) -> int:
+        """A new sparse file of full length (or the existing one, if it has that length); its descriptor."""
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            if os.fstat(descriptor).st_size < size:
+                self.truncate(descriptor, size)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+    def open(self, path: Path | str) -> int:
+        return os.open(path, os.O_RDWR | os.O_CLOEXEC)
+
+    def truncate(self, descriptor: int, size: int) -> None:
+        os.ftruncate(descriptor, size)
+
+    def allocate(self, descriptor: int, start: int, size: int) -> None:
+        """Have real blocks on disk: writing a hole of a mapped file on a full disk kills the process."""
+        os.posix_fallocate(descriptor, start, size)
+
+    def sync(self, descriptor: int) -> None:
+        """Data of one file to disk, dirty mapped pages included; releases the interpreter lock."""
+        os.fdatasync(descriptor)
+
+    def unlink(self, path: Path | str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+
+    def sync_directory(self, path: Path | str) -> None:
+        """Names of new files to disk."""
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+FILE_NAME_DIGITS = 20
+
+
+def file_name(start: int) -> str:
+    """Files are named by the stream position of their first byte."""
+    return f"{start:0{FILE_NAME_DIGITS}d}"
