@@ -21,8 +21,8 @@ PUT_TIMES_ROUND_MS = 60_000
 # Upper limits (exclusive) of the groups in which put times are shown; the last group has none.
 SHOWN_LIMITS_MS = (1, 10, 50, 100, 200, 500, 1_000, 2_000, 3_000, 4_000, 5_000, 10_000)
 SHOWN_NAMES = (
-    "[<=0ms]", "[0~10ms]", "[10~50ms]", "[50~100ms]", "[100~200ms]", "[200~500ms]", "[500ms~1s]", "[1~2s]", "[2~3s]",
-    "[3~4s]", "[4~5s]", "[5~10s]", "[10s~]",
+    "[<=0ms]", "[0~10ms]", "[10~50ms]", "[50~100ms]", "[100~200ms]", "[200~500ms]", "[500ms~1s]", "[1~2s]",
+    "[2~3s]", "[3~4s]", "[4~5s]", "[5~10s]", "[10s~]",
 )  # fmt: skip
 
 # Upper limits (inclusive) of the finer groups from which percentiles are estimated.

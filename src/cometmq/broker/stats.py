@@ -122,11 +122,8 @@ class Clockwork:
         self._times.append(now)
 
     def time_of(self, tick: int) -> int:
-        """When a tick was; one before the first counts as one interval earlier."""
-        index = len(self._times) - 1 - (self.tick - tick)
-        if index >= 0:
-            return self._times[index]
-        return self._times[0] + index * self.interval_ms
+        """When one of the last ``readings_max`` ticks was."""
+        return self._times[len(self._times) - 1 - (self.tick - tick)]
 
 
 class Series:
@@ -152,7 +149,9 @@ class Series:
         start = max(self.first_tick - 1, clockwork.tick - clockwork.readings_max + 1)
         value_before, calls_before = self._at(start)
         _, value, calls = self._readings[-1]
-        span_ms = clockwork.time_of(clockwork.tick) - clockwork.time_of(start)
+        before_first = start < self.first_tick
+        began_ms = clockwork.time_of(start + before_first) - before_first * clockwork.interval_ms
+        span_ms = clockwork.time_of(clockwork.tick) - began_ms
         total = value - value_before
         times = calls - calls_before
         return Window(
