@@ -1,0 +1,981 @@
+"""The hot path: plain sends from received bytes to log records and response bytes, a batch per call.
+
+Theory of operation. Nine of ten requests a busy broker gets are *plain sends*: SEND_MESSAGE (10) or
+SEND_MESSAGE_V2 (310) with a JSON header, to a known ordinary topic, without delay, transaction or any other
+property that changes what is stored. ``PlainSends.consume`` takes as many of them as stand at the front of a
+receive buffer, writes their records into the space that the store reserved, assigns queue offsets, and builds
+the responses. It stops at the first frame that is anything else (or looks odd in any way: whitespace, an
+escape beyond the usual, a number out of range); that frame goes to ``handlers/send.py``, where every rule is
+written down once. So this file decides nothing: it only knows a subset of requests whose answer is certain.
+``tests/property/test_plain_send.py`` sends the same frames down both ways and compares log, queues and responses.
+
+The caller (``broker/plain_sends.py``) reserves the space, commits it to the store, which dispatches it to the
+ConsumeQueues and the index, and writes the responses when durability allows.
+
+No asyncio, no logging, no clock here. Compiled by Cython when a C compiler is at hand; the ``else`` branches
+are the readable specification and must give the same bytes.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+import zlib
+
+import msgspec
+
+try:
+    import cython
+except ModuleNotFoundError:
+    from cometmq import _cython as cython
+
+if cython.compiled:
+    from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize
+    from cython.cimports.libc.string import memchr, memcmp, memcpy, memmove
+
+# Constants of the C side: a plain module-level number would be a Python object in the loops.
+RECORD_MAGIC = cython.declare(cython.uint, 0xDAA320A7)
+ALL_BITS = cython.declare(cython.uint, 0xFFFFFFFF)
+CRC_MASK = cython.declare(cython.uint, 0x7FFFFFFF)
+RECORD_FIXED_SIZE = cython.declare(cython.Py_ssize_t, 91)  # with two IPv4 hosts; each IPv6 host adds 12
+BLANK_SIZE = cython.declare(cython.Py_ssize_t, 8)  # stays free at the end of a log file for its closing record
+PROPERTIES_SIZE_MAX = cython.declare(cython.Py_ssize_t, 32767)
+HEADER_SIZE_MAX = cython.declare(cython.Py_ssize_t, 60_000)  # a longer header is not plain; bounds the scratch area
+SCRATCH_SIZE = cython.declare(cython.Py_ssize_t, 65_536)
+RESPONSES_SIZE_MAX = cython.declare(cython.Py_ssize_t, 262_144)  # of one call; a batch stops before it
+RESPONSE_SIZE_MAX = cython.declare(cython.Py_ssize_t, 1024)  # of one response, region name included
+
+FLAG_ONEWAY = cython.declare(cython.longlong, 2)
+SYS_FLAG_TRANSACTION = cython.declare(cython.longlong, 0xC)
+SYS_FLAG_BORN_V6 = cython.declare(cython.longlong, 0x10)
+SYS_FLAG_STORE_V6 = cython.declare(cython.longlong, 0x20)
+
+# Position of a field in the V2 alphabet a..n, and its V1 name.
+FIELD_TOPIC = cython.declare(cython.int, 1)
+FIELD_QUEUE_ID = cython.declare(cython.int, 4)
+FIELD_SYS_FLAG = cython.declare(cython.int, 5)
+FIELD_BORN = cython.declare(cython.int, 6)
+FIELD_FLAG = cython.declare(cython.int, 7)
+FIELD_PROPERTIES = cython.declare(cython.int, 8)
+FIELD_RECONSUME = cython.declare(cython.int, 9)
+FIELD_BATCH = cython.declare(cython.int, 12)
+FIELD_COUNT = cython.declare(cython.int, 14)
+V1_NAMES = (
+    b"producerGroup", b"topic", b"defaultTopic", b"defaultTopicQueueNums", b"queueId", b"sysFlag", b"bornTimestamp",
+    b"flag", b"properties", b"reconsumeTimes", b"unitMode", b"maxReconsumeTimes", b"batch", b"bname",
+)  # fmt: skip
+V1_FIELDS: dict = {name.decode(): index for index, name in enumerate(V1_NAMES)}
+V2_FIELDS: dict = {chr(97 + index): index for index in range(FIELD_COUNT)}
+
+# A message with one of these is never plain: it is stored elsewhere or otherwise (WAIT is looked at by value).
+SPECIAL_PROPERTIES = frozenset(
+    [b"DELAY", b"TRAN_MSG", b"CLUSTER", b"INNER_MULTI_DISPATCH", b"INNER_MULTI_QUEUE_OFFSET"]
+)
+SPECIAL_PREFIX = b"TIMER_"
+
+# What a scan step answers besides a position.
+NOT_PLAIN = cython.declare(cython.Py_ssize_t, -1)
+
+_crc_tables = cython.declare(cython.uint[4096])
+_little_endian = cython.declare(cython.bint, sys.byteorder == "little")
+
+
+def _fill_crc_tables() -> None:
+    """Tables for sixteen bytes a step (CRC-32, zlib polynomial)."""
+    if cython.compiled:
+        n: cython.int
+        k: cython.int
+        c: cython.uint
+        for n in range(256):
+            c = n
+            for k in range(8):
+                c = (c >> 1) ^ 0xEDB88320 if c & 1 else c >> 1
+            _crc_tables[n] = c
+        for n in range(256):
+            c = _crc_tables[n]
+            for k in range(1, 16):
+                c = _crc_tables[c & 0xFF] ^ (c >> 8)
+                _crc_tables[k * 256 + n] = c
+
+
+_fill_crc_tables()
+
+if cython.compiled:
+
+    @cython.cfunc
+    @cython.inline
+    @cython.exceptval(check=False)
+    def _get32(p: cython.pointer(cython.const[cython.uchar])) -> cython.uint:
+        return (
+            (cython.cast(cython.uint, p[0]) << 24)
+            | (cython.cast(cython.uint, p[1]) << 16)
+            | (cython.cast(cython.uint, p[2]) << 8)
+            | cython.cast(cython.uint, p[3])
+        )
+
+    @cython.cfunc
+    @cython.inline
+    @cython.exceptval(check=False)
+    def _put32(p: cython.pointer(cython.uchar), value: cython.uint) -> cython.void:
+        p[0] = (value >> 24) & 0xFF
+        p[1] = (value >> 16) & 0xFF
+        p[2] = (value >> 8) & 0xFF
+        p[3] = value & 0xFF
+
+    @cython.cfunc
+    @cython.inline
+    @cython.exceptval(check=False)
+    def _put64(p: cython.pointer(cython.uchar), value: cython.ulonglong) -> cython.void:
+        _put32(p, cython.cast(cython.uint, value >> 32))
+        _put32(p + 4, cython.cast(cython.uint, value))
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def _crc32(p: cython.pointer(cython.const[cython.uchar]), size: cython.Py_ssize_t) -> cython.uint:
+        crc: cython.uint = ALL_BITS
+        a: cython.uint
+        b: cython.uint
+        c: cython.uint
+        d: cython.uint
+        t: cython.pointer(cython.uint) = _crc_tables
+        while size >= 16 and _little_endian:
+            memcpy(cython.address(a), p, 4)
+            memcpy(cython.address(b), p + 4, 4)
+            memcpy(cython.address(c), p + 8, 4)
+            memcpy(cython.address(d), p + 12, 4)
+            a ^= crc
+            crc = (
+                t[d >> 24] ^ t[256 + ((d >> 16) & 255)] ^ t[512 + ((d >> 8) & 255)] ^ t[768 + (d & 255)]
+                ^ t[1024 + (c >> 24)] ^ t[1280 + ((c >> 16) & 255)] ^ t[1536 + ((c >> 8) & 255)] ^ t[1792 + (c & 255)]
+                ^ t[2048 + (b >> 24)] ^ t[2304 + ((b >> 16) & 255)] ^ t[2560 + ((b >> 8) & 255)] ^ t[2816 + (b & 255)]
+                ^ t[3072 + (a >> 24)] ^ t[3328 + ((a >> 16) & 255)] ^ t[3584 + ((a >> 8) & 255)] ^ t[3840 + (a & 255)]
+            )  # fmt: skip
+            p += 16
+            size -= 16
+        while size > 0:
+            crc = t[(crc ^ p[0]) & 255] ^ (crc >> 8)
+            p += 1
+            size -= 1
+        return crc ^ ALL_BITS
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def _clean_text(p: cython.pointer(cython.const[cython.uchar]), size: cython.Py_ssize_t) -> cython.int:
+        """0: has control characters, 1: plain ASCII, 2: has bytes that need a UTF-8 check."""
+        high: cython.uchar = 0
+        control: cython.uchar = 0
+        i: cython.Py_ssize_t
+        for i in range(size):
+            high |= p[i]
+            control |= p[i] < 0x20
+        if control:
+            return 0
+        return 2 if high & 0x80 else 1
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def _number(
+        p: cython.pointer(cython.const[cython.uchar]),
+        size: cython.Py_ssize_t,
+        out: cython.pointer(cython.longlong),
+    ) -> cython.bint:
+        """Parse all of [p, p+size) as a decimal number of at most 18 digits."""
+        negative: cython.bint = False
+        value: cython.longlong = 0
+        i: cython.Py_ssize_t = 0
+        if size > 0 and p[0] == 0x2D:
+            negative = True
+            i = 1
+        if size - i < 1 or size - i > 18:
+            return False
+        while i < size:
+            if p[i] < 0x30 or p[i] > 0x39:
+                return False
+            value = value * 10 + (p[i] - 0x30)
+            i += 1
+        out[0] = -value if negative else value
+        return True
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def _string_end(
+        p: cython.pointer(cython.const[cython.uchar]), pos: cython.Py_ssize_t, end: cython.Py_ssize_t
+    ) -> cython.Py_ssize_t:
+        """Position of the quote that ends the string whose text starts at ``pos``."""
+        quote: cython.pointer(cython.const[cython.uchar])
+        back: cython.Py_ssize_t
+        start: cython.Py_ssize_t = pos
+        while pos < end:
+            quote = cython.cast(cython.pointer(cython.const[cython.uchar]), memchr(p + pos, 0x22, end - pos))
+            if quote == cython.NULL:
+                return NOT_PLAIN
+            pos = quote - p
+            back = pos
+            while back > start and p[back - 1] == 0x5C:
+                back -= 1
+            if (pos - back) & 1 == 0:
+                return pos
+            pos += 1
+        return NOT_PLAIN
+
+    @cython.cfunc
+    @cython.inline
+    @cython.exceptval(check=False)
+    def _word_end(
+        p: cython.pointer(cython.const[cython.uchar]), pos: cython.Py_ssize_t, end: cython.Py_ssize_t
+    ) -> cython.Py_ssize_t:
+        """The same for short text without any escape (a loop beats memchr on a few bytes)."""
+        while pos < end and p[pos] != 0x22:
+            if p[pos] == 0x5C:
+                return NOT_PLAIN
+            pos += 1
+        return pos if pos < end else NOT_PLAIN
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def _number_end(
+        p: cython.pointer(cython.const[cython.uchar]), pos: cython.Py_ssize_t, end: cython.Py_ssize_t
+    ) -> cython.Py_ssize_t:
+        while pos < end and (p[pos] == 0x2D or 0x30 <= p[pos] <= 0x39):
+            pos += 1
+        return pos
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def _hex_digit(c: cython.uchar) -> cython.int:
+        if 0x30 <= c <= 0x39:
+            return c - 0x30
+        if 0x61 <= c <= 0x66:
+            return c - 0x57
+        if 0x41 <= c <= 0x46:
+            return c - 0x37
+        return -1
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def _unescape(
+        p: cython.pointer(cython.const[cython.uchar]), size: cython.Py_ssize_t, out: cython.pointer(cython.uchar)
+    ) -> cython.Py_ssize_t:
+        """JSON string text to bytes; NOT_PLAIN for an escape that is not one ASCII character."""
+        back: cython.pointer(cython.const[cython.uchar])
+        i: cython.Py_ssize_t = 0
+        n: cython.Py_ssize_t = 0
+        run: cython.Py_ssize_t
+        code: cython.int
+        digit: cython.int
+        k: cython.int
+        while i < size:
+            back = cython.cast(cython.pointer(cython.const[cython.uchar]), memchr(p + i, 0x5C, size - i))
+            run = (size if back == cython.NULL else back - p) - i
+            memcpy(out + n, p + i, run)
+            n += run
+            i += run
+            if i >= size:
+                break
+            if i + 1 >= size:
+                return NOT_PLAIN
+            if p[i + 1] == 0x75:
+                if i + 6 > size:
+                    return NOT_PLAIN
+                code = 0
+                for k in range(4):
+                    digit = _hex_digit(p[i + 2 + k])
+                    if digit < 0:
+                        return NOT_PLAIN
+                    code = code * 16 + digit
+                if code >= 0x80:
+                    return NOT_PLAIN
+                out[n] = code
+                i += 6
+            elif p[i + 1] == 0x22 or p[i + 1] == 0x5C or p[i + 1] == 0x2F:
+                out[n] = p[i + 1]
+                i += 2
+            else:
+                return NOT_PLAIN
+            n += 1
+        return n
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def _special(p: cython.pointer(cython.uchar), size: cython.Py_ssize_t) -> cython.bint:
+        """Is this property name one of SPECIAL_PROPERTIES or of the TIMER_ family?"""
+        if size == 5:
+            return memcmp(p, b"DELAY", 5) == 0
+        if size == 7 and memcmp(p, b"CLUSTER", 7) == 0:
+            return True
+        if size == 8 and memcmp(p, b"TRAN_MSG", 8) == 0:
+            return True
+        if size >= 6 and memcmp(p, b"TIMER_", 6) == 0:
+            return True
+        if size == 20 and memcmp(p, b"INNER_MULTI_DISPATCH", 20) == 0:
+            return True
+        return size == 24 and memcmp(p, b"INNER_MULTI_QUEUE_OFFSET", 24) == 0
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def _edit_properties(p: cython.pointer(cython.uchar), size: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        """Drop ``WAIT=true`` in place; answer the new size, or NOT_PLAIN for anything special or malformed."""
+        found: cython.pointer(cython.uchar)
+        i: cython.Py_ssize_t = 0
+        n: cython.Py_ssize_t = 0
+        stop: cython.Py_ssize_t
+        name: cython.Py_ssize_t
+        while i < size:
+            found = cython.cast(cython.pointer(cython.uchar), memchr(p + i, 2, size - i))
+            stop = size if found == cython.NULL else found - p
+            found = cython.cast(cython.pointer(cython.uchar), memchr(p + i, 1, stop - i))
+            if found == cython.NULL:
+                return NOT_PLAIN
+            name = (found - p) - i
+            if name == 0 or i + name + 1 == stop or _special(p + i, name):
+                return NOT_PLAIN
+            if name == 4 and memcmp(p + i, b"WAIT", 4) == 0:
+                if stop - i != 9 or memcmp(p + i + 5, b"true", 4) != 0:
+                    return NOT_PLAIN
+            else:
+                if n > 0:
+                    p[n] = 2
+                    n += 1
+                if n != i:
+                    memmove(p + n, p + i, stop - i)
+                n += stop - i
+            i = stop + 1
+        return n
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def _write_number(p: cython.pointer(cython.uchar), value: cython.longlong) -> cython.Py_ssize_t:
+        digits: cython.uchar[24]
+        count: cython.Py_ssize_t = 0
+        n: cython.Py_ssize_t = 0
+        if value < 0:
+            p[0] = 0x2D
+            n = 1
+            value = -value
+        while True:
+            digits[count] = 0x30 + value % 10
+            count += 1
+            value //= 10
+            if value == 0:
+                break
+        while count > 0:
+            count -= 1
+            p[n] = digits[count]
+            n += 1
+        return n
+
+
+@cython.final
+@cython.cclass
+class PlainTopic:
+    """A topic that takes plain sends: its queues' next offsets (memory of the store) and what was counted."""
+
+    queue_count: cython.longlong
+    next_offsets: cython.longlong[::1]
+    messages: cython.longlong
+    size: cython.longlong
+    name: bytes
+
+    def __init__(self, name: bytes, queue_count: int, next_offsets: memoryview) -> None:
+        assert len(next_offsets) >= queue_count
+        self.name = name
+        self.queue_count = queue_count
+        self.next_offsets = next_offsets
+        self.messages = 0
+        self.size = 0
+
+    def take_counts(self) -> tuple:
+        """Messages and bytes stored since the last call."""
+        counts = (self.messages, self.size)
+        self.messages = 0
+        self.size = 0
+        return counts
+
+
+class _Ext(msgspec.Struct):
+    code: int
+    opaque: int
+    flag: int = 0
+    extFields: dict[str, str] = {}
+
+
+@cython.final
+@cython.cclass
+class PlainSends:
+    """Turns plain send requests into records. One object per broker; ``position``, ``responses``, ``count`` and
+    ``stored_size`` tell the result of the last ``consume``."""
+
+    topics = cython.declare(dict, visibility="readonly")
+    position = cython.declare(cython.Py_ssize_t, visibility="readonly")
+    count = cython.declare(cython.Py_ssize_t, visibility="readonly")
+    stored_size = cython.declare(cython.longlong, visibility="readonly")
+    responses = cython.declare(bytes, visibility="readonly")
+    _body_size_max: cython.Py_ssize_t
+    _frame_size_max: cython.Py_ssize_t
+    _cluster: bytes
+    _store_host: bytes
+    _host_hex: bytes
+    _middle: bytes
+    _tail: bytes
+    _head: bytes
+    _scratch: bytearray
+    _out: bytearray
+    _values: cython.Py_ssize_t[14]
+    _sizes: cython.Py_ssize_t[14]
+    _opaque: cython.longlong
+    _code: cython.longlong
+    _flag: cython.longlong
+
+    def __init__(
+        self, *, cluster: str, region: str, trace_on: bool, store_host: bytes, body_size_max: int, frame_size_max: int
+    ) -> None:
+        assert len(store_host) in (8, 20)
+        self.topics = {}
+        self.position = 0
+        self.count = 0
+        self.stored_size = 0
+        self.responses = b""
+        self._body_size_max = body_size_max
+        self._frame_size_max = frame_size_max
+        self._cluster = b"CLUSTER\x01" + cluster.encode()
+        self._store_host = store_host
+        self._host_hex = store_host.hex().upper().encode()
+        self._head = b'{"code":0,"extFields":{"queueId":"'
+        self._middle = b'","TRACE_ON":"%s","MSG_REGION":%s,"msgId":"' % (
+            b"true" if trace_on else b"false",
+            msgspec.json.encode(region),
+        )
+        self._tail = b',"serializeTypeCurrentRPC":"JSON","version":407}'
+        self._scratch = bytearray(SCRATCH_SIZE + 512)
+        self._out = bytearray(RESPONSES_SIZE_MAX)
+        assert len(self._middle) + 200 < RESPONSE_SIZE_MAX
+        assert len(self._cluster) < 400
+
+    def admit(self, topic: bytes, queue_count: int, next_offsets: memoryview) -> None:
+        """From now on sends to this topic may be plain."""
+        self.topics[topic] = PlainTopic(topic, queue_count, next_offsets)
+
+    def forget(self, topic: bytes) -> None:
+        """The topic changed or went away: let the handlers look at it again."""
+        self.topics.pop(topic, None)
+
+    def consume(
+        self,
+        view: cython.const[cython.uchar][::1],
+        start: cython.Py_ssize_t,
+        end: cython.Py_ssize_t,
+        born_host: bytes,
+        log: cython.uchar[::1],
+        position: cython.Py_ssize_t,
+        limit: cython.Py_ssize_t,
+        physical_base: cython.longlong,
+        now_ms: cython.longlong,
+    ) -> int:
+        """Store the plain sends at the front of ``view[start:end]``; answer how many bytes were consumed.
+
+        Records go to ``log[position:]`` and end before ``limit`` with room for a blank record;
+        ``physical_base`` is the physical offset of ``log[0]``.
+        """
+        assert 0 <= start <= end <= len(view) and 0 <= position <= limit <= len(log)
+        self.count = 0
+        self.stored_size = 0
+        if cython.compiled:
+            return self._consume(view, start, end, born_host, log, position, limit, physical_base, now_ms)
+        else:
+            return self._consume_python(view, start, end, born_host, log, position, limit, physical_base, now_ms)
+
+    # ---- the specification: plain Python -----------------------------------------------------------------------
+
+    def _consume_python(self, view, start, end, born_host, log, position, limit, physical_base, now_ms):
+        pos = start
+        out = bytearray()
+        while end - pos >= 8 and len(out) + RESPONSE_SIZE_MAX <= RESPONSES_SIZE_MAX:
+            (size,) = struct.unpack_from(">i", view, pos)
+            if size < 4 or size + 4 > self._frame_size_max or pos + 4 + size > end:
+                break
+            request = self._plain_request(view[pos : pos + 4 + size])
+            if request is None:
+                break
+            header, topic, fields, properties, body = request
+            if len(body) > self._body_size_max:
+                break
+            record_size = RECORD_FIXED_SIZE + len(body) + len(topic.name) + len(properties)
+            record_size += len(born_host) - 8 + len(self._store_host) - 8
+            if position + record_size + BLANK_SIZE > limit:
+                break
+            queue_id = fields[FIELD_QUEUE_ID]
+            queue_offset = topic.next_offsets[queue_id]
+            physical_offset = physical_base + position
+            record = self._record(
+                record_size, topic.name, fields, properties, body, queue_offset, physical_offset, born_host, now_ms
+            )
+            log[position : position + record_size] = record
+            position += record_size
+            topic.next_offsets[queue_id] = queue_offset + 1
+            topic.messages += 1
+            topic.size += record_size
+            self.count += 1
+            self.stored_size += record_size
+            if not header.flag & FLAG_ONEWAY:
+                out += self._response(header.opaque, queue_id, queue_offset, physical_offset)
+            pos += 4 + size
+        self.position = position
+        self.responses = bytes(out)
+        return pos - start
+
+    def _plain_request(self, frame):
+        """(header, topic, numbers by field, stored properties, body), or None when the frame is not a plain send."""
+        (word,) = struct.unpack_from(">I", frame, 4)
+        header_size = word & 0xFFFFFF
+        if word >> 24 != 0 or header_size + 8 > len(frame) or header_size > HEADER_SIZE_MAX:
+            return None
+        text = bytes(frame[8 : 8 + header_size])
+        try:
+            header = msgspec.json.decode(text, type=_Ext)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return None
+        if header.code not in (10, 310) or not -(2**31) <= header.opaque < 2**31:
+            return None
+        names = V2_FIELDS if header.code == 310 else V1_FIELDS
+        values = {names[key]: value for key, value in header.extFields.items() if key in names}
+        if len(values) != len(header.extFields) or values.get(FIELD_BATCH, "false") != "false":
+            return None
+        topic = self.topics.get(values.get(FIELD_TOPIC, "").encode())
+        fields = _plain_numbers(values)
+        properties = _stored_properties(values.get(FIELD_PROPERTIES, "").encode())
+        if topic is None or fields is None or properties is None:
+            return None
+        if not 0 <= fields[FIELD_QUEUE_ID] < topic.queue_count or fields[FIELD_SYS_FLAG] & SYS_FLAG_TRANSACTION:
+            return None
+        properties = properties + b"\x02" + self._cluster if properties else self._cluster
+        if len(properties) > PROPERTIES_SIZE_MAX:
+            return None
+        return header, topic, fields, properties, frame[8 + header_size :]
+
+    def _record(self, size, topic, fields, properties, body, queue_offset, physical_offset, born_host, now_ms):
+        sys_flag = fields[FIELD_SYS_FLAG] & ~(SYS_FLAG_BORN_V6 | SYS_FLAG_STORE_V6)
+        sys_flag |= SYS_FLAG_BORN_V6 if len(born_host) == 20 else 0
+        sys_flag |= SYS_FLAG_STORE_V6 if len(self._store_host) == 20 else 0
+        crc = zlib.crc32(body) & 0x7FFFFFFF
+        return b"".join(
+            (
+                struct.pack(">IIIii", size, RECORD_MAGIC, crc, fields[FIELD_QUEUE_ID], fields[FIELD_FLAG]),
+                struct.pack(">qqiq", queue_offset, physical_offset, sys_flag, fields[FIELD_BORN]),
+                born_host,
+                struct.pack(">q", now_ms),
+                self._store_host,
+                struct.pack(">iqi", fields[FIELD_RECONSUME], 0, len(body)),
+                body,
+                struct.pack(">B", len(topic)),
+                topic,
+                struct.pack(">h", len(properties)),
+                properties,
+            )
+        )
+
+    def _response(self, opaque, queue_id, queue_offset, physical_offset):
+        header = b'%b%d%b%b%016X","queueOffset":"%d"},"flag":1,"language":"PYTHON","opaque":%d%b' % (
+            self._head,
+            queue_id,
+            self._middle,
+            self._host_hex,
+            physical_offset,
+            queue_offset,
+            opaque,
+            self._tail,
+        )
+        return struct.pack(">II", len(header) + 4, len(header)) + header
+
+    # ---- the same in C ------------------------------------------------------------------------------------------
+
+    if cython.compiled:
+
+        @cython.cfunc
+        def _consume(
+            self,
+            view: cython.const[cython.uchar][::1],
+            start: cython.Py_ssize_t,
+            end: cython.Py_ssize_t,
+            born_host: bytes,
+            log: cython.uchar[::1],
+            position: cython.Py_ssize_t,
+            limit: cython.Py_ssize_t,
+            physical_base: cython.longlong,
+            now_ms: cython.longlong,
+        ) -> cython.Py_ssize_t:
+            self.position = position
+            self.responses = b""
+            if start == end or position == limit:
+                return 0
+            data: cython.pointer(cython.const[cython.uchar]) = cython.address(view[0])
+            target: cython.pointer(cython.uchar) = cython.address(log[0])
+            out: cython.pointer(cython.uchar) = cython.cast(cython.pointer(cython.uchar), self._out)
+            born: cython.pointer(cython.const[cython.uchar]) = born_host
+            born_size: cython.Py_ssize_t = len(born_host)
+            out_size: cython.Py_ssize_t = 0
+            pos: cython.Py_ssize_t = start
+            size: cython.Py_ssize_t
+            written: cython.Py_ssize_t
+            header_size: cython.uint
+            topic: PlainTopic
+            properties_size: cython.Py_ssize_t
+            numbers: cython.longlong[14]
+            while end - pos >= 8 and out_size + RESPONSE_SIZE_MAX <= RESPONSES_SIZE_MAX:
+                size = _get32(data + pos)
+                if size < 4 or size + 4 > self._frame_size_max or pos + 4 + size > end:
+                    break
+                header_size = _get32(data + pos + 4)
+                if header_size + 4 > size or header_size > HEADER_SIZE_MAX:
+                    break
+                if not self._parse_header(data + pos + 8, header_size):
+                    break
+                topic = self._plain_topic(data + pos + 8, numbers)
+                if topic is None:
+                    break
+                properties_size = self._properties(data + pos + 8)
+                if properties_size < 0 or size - 4 - header_size > self._body_size_max:
+                    break
+                written = self._write_record(
+                    target + position, limit - position - BLANK_SIZE, topic, numbers, properties_size,
+                    data + pos + 8 + header_size, size - 4 - header_size, physical_base + position,
+                    born, born_size, now_ms,
+                )  # fmt: skip
+                if written == 0:
+                    break
+                if not self._flag & FLAG_ONEWAY:
+                    out_size += self._write_response(
+                        out + out_size, numbers[FIELD_QUEUE_ID], topic.next_offsets[numbers[FIELD_QUEUE_ID]],
+                        physical_base + position,
+                    )  # fmt: skip
+                topic.next_offsets[numbers[FIELD_QUEUE_ID]] += 1
+                topic.messages += 1
+                topic.size += written
+                position += written
+                self.count += 1
+                self.stored_size += written
+                pos += 4 + size
+            self.position = position
+            if out_size:
+                self.responses = PyBytes_FromStringAndSize(cython.cast(cython.p_char, out), out_size)
+            return pos - start
+
+        @cython.cfunc
+        def _parse_header(self, p: cython.pointer(cython.const[cython.uchar]), size: cython.Py_ssize_t) -> cython.bint:
+            """Read the JSON header; fields of extFields by position into _values/_sizes."""
+            text: cython.int = _clean_text(p, size)
+            i: cython.Py_ssize_t = 1
+            key: cython.Py_ssize_t
+            stop: cython.Py_ssize_t
+            number: cython.longlong = 0
+            k: cython.int
+            self._code = -1
+            self._flag = 0
+            self._opaque = 1 << 40
+            for k in range(FIELD_COUNT):
+                self._sizes[k] = -1
+            if text == 0 or size < 2 or p[0] != 0x7B or p[size - 1] != 0x7D:
+                return False
+            if text == 2 and not _is_utf8(p, size):
+                return False
+            while i < size:
+                if p[i] != 0x22:
+                    return False
+                key = i + 1
+                stop = _word_end(p, key, size)
+                if stop < 0 or stop + 2 >= size or p[stop + 1] != 0x3A:
+                    return False
+                i = stop + 2
+                if p[i] == 0x22:
+                    stop = _word_end(p, i + 1, size)
+                    if stop < 0 or not _ignored_string(p + key, i - 2 - key):
+                        return False
+                    i = stop + 1
+                elif p[i] == 0x7B:
+                    if i - 2 - key != 9 or memcmp(p + key, b"extFields", 9) != 0:
+                        return False
+                    i = self._parse_fields(p, i + 1, size)
+                    if i < 0:
+                        return False
+                else:
+                    stop = _number_end(p, i, size)
+                    if not _number(p + i, stop - i, cython.address(number)):
+                        return False
+                    if not self._keep_number(p + key, i - 2 - key, number):
+                        return False
+                    i = stop
+                if i >= size:
+                    return False
+                if p[i] == 0x7D:
+                    return i == size - 1 and (self._code == 310 or self._code == 10) and self._in_range()
+                if p[i] != 0x2C:
+                    return False
+                i += 1
+            return False
+
+        @cython.cfunc
+        def _in_range(self) -> cython.bint:
+            return -2147483648 <= self._opaque <= 2147483647
+
+        @cython.cfunc
+        def _keep_number(
+            self, key: cython.pointer(cython.const[cython.uchar]), size: cython.Py_ssize_t, number: cython.longlong
+        ) -> cython.bint:
+            if size == 4 and memcmp(key, b"code", 4) == 0:
+                self._code = number
+            elif size == 4 and memcmp(key, b"flag", 4) == 0:
+                self._flag = number
+            elif size == 6 and memcmp(key, b"opaque", 6) == 0:
+                self._opaque = number
+            else:
+                return size == 7 and memcmp(key, b"version", 7) == 0
+            return True
+
+        @cython.cfunc
+        def _parse_fields(
+            self, p: cython.pointer(cython.const[cython.uchar]), i: cython.Py_ssize_t, size: cython.Py_ssize_t
+        ) -> cython.Py_ssize_t:
+            """extFields from behind its brace; answers the position behind the closing brace."""
+            key: cython.Py_ssize_t
+            stop: cython.Py_ssize_t
+            field: cython.int
+            if self._code != 310 and self._code != 10:
+                return NOT_PLAIN  # every known client writes "code" before "extFields"
+            while i + 5 < size and p[i] == 0x22:
+                if p[i + 2] == 0x22:  # the one-letter names of V2
+                    key = i + 1
+                    stop = i + 2
+                else:
+                    key = i + 1
+                    stop = _word_end(p, key, size)
+                if stop < 0 or stop + 2 >= size or p[stop + 1] != 0x3A or p[stop + 2] != 0x22:
+                    return NOT_PLAIN
+                field = self._field(p + key, stop - key)
+                i = stop + 3
+                stop = _string_end(p, i, size) if field == FIELD_PROPERTIES else _word_end(p, i, size)
+                if field < 0 or stop < 0 or self._sizes[field] >= 0:
+                    return NOT_PLAIN
+                self._values[field] = i
+                self._sizes[field] = stop - i
+                i = stop + 1
+                if i >= size:
+                    return NOT_PLAIN
+                if p[i] == 0x7D:
+                    return i + 1
+                if p[i] != 0x2C:
+                    return NOT_PLAIN
+                i += 1
+            return NOT_PLAIN
+
+        @cython.cfunc
+        def _field(self, key: cython.pointer(cython.const[cython.uchar]), size: cython.Py_ssize_t) -> cython.int:
+            name: bytes
+            k: cython.int
+            if self._code == 310:
+                return key[0] - 0x61 if size == 1 and 0x61 <= key[0] < 0x61 + FIELD_COUNT else -1
+            for k in range(FIELD_COUNT):
+                name = V1_NAMES[k]
+                if len(name) == size and memcmp(key, cython.cast(cython.p_char, name), size) == 0:
+                    return k
+            return -1
+
+        @cython.cfunc
+        def _plain_topic(
+            self, p: cython.pointer(cython.const[cython.uchar]), numbers: cython.pointer(cython.longlong)
+        ) -> PlainTopic:
+            """The topic entry with the numbers read, or None."""
+            topic: PlainTopic
+            found: object
+            if self._sizes[FIELD_TOPIC] < 1 or not self._read_numbers(p, numbers):
+                return None
+            if self._sizes[FIELD_BATCH] >= 0 and (
+                self._sizes[FIELD_BATCH] != 5 or memcmp(p + self._values[FIELD_BATCH], b"false", 5) != 0
+            ):
+                return None
+            found = self.topics.get(
+                PyBytes_FromStringAndSize(
+                    cython.cast(cython.p_char, p + self._values[FIELD_TOPIC]), self._sizes[FIELD_TOPIC]
+                )
+            )
+            if found is None:
+                return None
+            topic = found
+            if not 0 <= numbers[FIELD_QUEUE_ID] < topic.queue_count or numbers[FIELD_SYS_FLAG] & SYS_FLAG_TRANSACTION:
+                return None
+            return topic
+
+        @cython.cfunc
+        def _read_numbers(
+            self, p: cython.pointer(cython.const[cython.uchar]), numbers: cython.pointer(cython.longlong)
+        ) -> cython.bint:
+            k: cython.int
+            numbers[FIELD_RECONSUME] = 0
+            for k in range(FIELD_QUEUE_ID, FIELD_RECONSUME + 1):
+                if k == FIELD_PROPERTIES or (k == FIELD_RECONSUME and self._sizes[k] < 0):
+                    continue
+                if self._sizes[k] < 0 or not _number(p + self._values[k], self._sizes[k], numbers + k):
+                    return False
+                if k != FIELD_BORN and not -2147483648 <= numbers[k] <= 2147483647:
+                    return False
+            return True
+
+        @cython.cfunc
+        def _properties(self, p: cython.pointer(cython.const[cython.uchar])) -> cython.Py_ssize_t:
+            """The stored properties string into the scratch area; its size, or NOT_PLAIN."""
+            scratch: cython.pointer(cython.uchar) = cython.cast(cython.pointer(cython.uchar), self._scratch)
+            cluster_size: cython.Py_ssize_t = len(self._cluster)
+            n: cython.Py_ssize_t = 0
+            if self._sizes[FIELD_PROPERTIES] > 0:
+                n = _unescape(p + self._values[FIELD_PROPERTIES], self._sizes[FIELD_PROPERTIES], scratch)
+                if n < 0:
+                    return NOT_PLAIN
+                n = _edit_properties(scratch, n)
+                if n < 0:
+                    return NOT_PLAIN
+            if n > 0:
+                scratch[n] = 2
+                n += 1
+            memcpy(scratch + n, cython.cast(cython.p_char, self._cluster), cluster_size)
+            n += cluster_size
+            return n if n <= PROPERTIES_SIZE_MAX else NOT_PLAIN
+
+        @cython.cfunc
+        def _write_record(
+            self,
+            r: cython.pointer(cython.uchar),
+            room: cython.Py_ssize_t,
+            topic: PlainTopic,
+            numbers: cython.pointer(cython.longlong),
+            properties_size: cython.Py_ssize_t,
+            body: cython.pointer(cython.const[cython.uchar]),
+            body_size: cython.Py_ssize_t,
+            physical_offset: cython.longlong,
+            born: cython.pointer(cython.const[cython.uchar]),
+            born_size: cython.Py_ssize_t,
+            now_ms: cython.longlong,
+        ) -> cython.Py_ssize_t:
+            """Write one record; its size, or 0 when it does not fit."""
+            store_size: cython.Py_ssize_t = len(self._store_host)
+            topic_size: cython.Py_ssize_t = len(topic.name)
+            size: cython.Py_ssize_t = RECORD_FIXED_SIZE + body_size + topic_size + properties_size
+            sys_flag: cython.longlong = numbers[FIELD_SYS_FLAG] & ~0x30
+            size += born_size - 8 + store_size - 8
+            if size > room:
+                return 0
+            if born_size == 20:
+                sys_flag |= SYS_FLAG_BORN_V6
+            if store_size == 20:
+                sys_flag |= SYS_FLAG_STORE_V6
+            _put32(r, size)
+            _put32(r + 4, RECORD_MAGIC)
+            _put32(r + 8, _crc32(body, body_size) & CRC_MASK)
+            _put32(r + 12, cython.cast(cython.uint, numbers[FIELD_QUEUE_ID]))
+            _put32(r + 16, cython.cast(cython.uint, numbers[FIELD_FLAG]))
+            _put64(r + 20, topic.next_offsets[numbers[FIELD_QUEUE_ID]])
+            _put64(r + 28, physical_offset)
+            _put32(r + 36, cython.cast(cython.uint, sys_flag))
+            _put64(r + 40, numbers[FIELD_BORN])
+            memcpy(r + 48, born, born_size)
+            r += 48 + born_size
+            _put64(r, now_ms)
+            memcpy(r + 8, cython.cast(cython.p_char, self._store_host), store_size)
+            r += 8 + store_size
+            _put32(r, cython.cast(cython.uint, numbers[FIELD_RECONSUME]))
+            _put64(r + 4, 0)
+            _put32(r + 12, body_size)
+            memcpy(r + 16, body, body_size)
+            r += 16 + body_size
+            r[0] = topic_size
+            memcpy(r + 1, cython.cast(cython.p_char, topic.name), topic_size)
+            r += 1 + topic_size
+            r[0] = (properties_size >> 8) & 0xFF
+            r[1] = properties_size & 0xFF
+            memcpy(r + 2, cython.cast(cython.p_char, self._scratch), properties_size)
+            return size
+
+        @cython.cfunc
+        def _write_response(
+            self,
+            out: cython.pointer(cython.uchar),
+            queue_id: cython.longlong,
+            queue_offset: cython.longlong,
+            physical_offset: cython.longlong,
+        ) -> cython.Py_ssize_t:
+            n: cython.Py_ssize_t = 8
+            k: cython.int
+            nibble: cython.int
+            n += _copy(out + n, self._head)
+            n += _write_number(out + n, queue_id)
+            n += _copy(out + n, self._middle)
+            n += _copy(out + n, self._host_hex)
+            for k in range(16):
+                nibble = (physical_offset >> (60 - 4 * k)) & 15
+                out[n + k] = nibble + (0x30 if nibble < 10 else 0x37)
+            n += 16
+            n += _copy(out + n, b'","queueOffset":"')
+            n += _write_number(out + n, queue_offset)
+            n += _copy(out + n, b'"},"flag":1,"language":"PYTHON","opaque":')
+            n += _write_number(out + n, self._opaque)
+            n += _copy(out + n, self._tail)
+            _put32(out, n - 4)
+            _put32(out + 4, n - 8)
+            return n
+
+
+if cython.compiled:
+
+    @cython.cfunc
+    @cython.inline
+    def _copy(out: cython.pointer(cython.uchar), text: bytes) -> cython.Py_ssize_t:
+        memcpy(out, cython.cast(cython.p_char, text), len(text))
+        return len(text)
+
+    @cython.cfunc
+    def _is_utf8(p: cython.pointer(cython.const[cython.uchar]), size: cython.Py_ssize_t) -> cython.bint:
+        try:
+            p[:size].decode("utf-8")
+        except UnicodeDecodeError:
+            return False
+        return True
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def _ignored_string(key: cython.pointer(cython.const[cython.uchar]), size: cython.Py_ssize_t) -> cython.bint:
+        """Text members of the header that change nothing here."""
+        if size == 8:
+            return memcmp(key, b"language", 8) == 0
+        return size == 23 and memcmp(key, b"serializeTypeCurrentRPC", 23) == 0
+
+
+def _plain_numbers(values: dict):
+    """The numeric fields, or None when one is missing, malformed or out of range."""
+    numbers = {FIELD_RECONSUME: 0}
+    for field in (FIELD_QUEUE_ID, FIELD_SYS_FLAG, FIELD_BORN, FIELD_FLAG, FIELD_RECONSUME):
+        text = values.get(field)
+        if text is None:
+            if field == FIELD_RECONSUME:
+                continue
+            return None
+        digits = text.removeprefix("-")
+        if not (digits.isascii() and digits.isdigit() and len(digits) <= 18):
+            return None
+        numbers[field] = int(text)
+        if field != FIELD_BORN and not -(2**31) <= numbers[field] < 2**31:
+            return None
+    return numbers
+
+
+def _stored_properties(text: bytes):
+    """What is stored of a client's properties: all but WAIT; None when one of them makes the send special."""
+    kept = []
+    for item in text.removesuffix(b"\x02").split(b"\x02") if text else ():
+        name, separator, value = item.partition(b"\x01")
+        if not separator or not name or not value:
+            return None
+        if name in SPECIAL_PROPERTIES or name.startswith(SPECIAL_PREFIX):
+            return None
+        if name == b"WAIT":
+            if value != b"true":
+                return None
+            continue
+        kept.append(item)
+    return b"\x02".join(kept)
