@@ -3,12 +3,12 @@
 Theory of operation
 -------------------
 A transport asks for a buffer, reads into it and reports the count, all in one turn of the loop. So every
-connection of an endpoint can read into the *same* big buffer (`SharedBuffer`), and only bytes of an incomplete
-frame are copied aside, into a small ``bytes`` of that connection. An idle connection holds no buffer at all.
+connection of an endpoint can read into the *same* big buffer (`SharedBuffer`), and only bytes of an
+incomplete frame are copied aside, into a small ``bytes`` of that connection. An idle connection holds none.
 
 A frame larger than ``LARGE_FRAME_SIZE`` is received straight into a buffer of its own, so that its bytes are
-not copied with every read event. That buffer grows with the bytes that really came (doubling), never with what
-the length word promises: a peer that announces 16 MiB and sends ten bytes costs 64 KiB.
+not copied with every read event. That buffer grows with the bytes that really came (doubling), never with
+what the length word promises: a peer that announces 16 MiB and sends ten bytes costs 64 KiB.
 """
 
 from __future__ import annotations

@@ -70,5 +70,5 @@ def write_with_openssl(key_file: Path, certificate_file: Path) -> None:
     except (OSError, subprocess.SubprocessError) as error:
         raise ConfigError(
             "TLS needs a certificate: set tls.test.mode.enable=false, tls.server.certPath and "
-            "tls.server.keyPath, or install cometmq[tls] (or the openssl program) to have a self-signed one made."
+            "tls.server.keyPath, or install cometmq[tls] (or the openssl program) to get a self-signed one."
         ) from error

@@ -1,8 +1,8 @@
 """TLS settings under RocketMQ's names, the ssl contexts made from them, and their reload when files change.
 
-Two things differ from the Java server: a client certificate that is asked for is always verified (so ``require``
-without ``authClient`` is refused), and nothing below TLS 1.2 is spoken. As in Java, ``authServer`` verifies
-the chain and not the host name, because clients reach brokers by the address in the route.
+Two things differ from the Java server: a client certificate that is asked for is always verified (so
+``require`` without ``authClient`` is refused), and nothing below TLS 1.2 is spoken. As in Java, ``authServer``
+verifies the chain and not the host name, because clients reach brokers by the address in the route.
 """
 
 from __future__ import annotations
@@ -100,7 +100,8 @@ def _ask_client(context: ssl.SSLContext, config: TlsConfig) -> None:
         return
     if not config.server_auth_client or not config.server_trust_cert_path:
         raise ConfigError(
-            f"tls.server.need.client.auth={wish} needs tls.server.authClient=true and tls.server.trustCertPath."
+            f"tls.server.need.client.auth={wish} needs tls.server.authClient=true "
+            "and tls.server.trustCertPath."
         )
     _load_trusted(context, "server", config.server_trust_cert_path)
     context.verify_mode = ssl.CERT_REQUIRED if wish == "require" else ssl.CERT_OPTIONAL
