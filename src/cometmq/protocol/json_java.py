@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from enum import Enum
 from functools import cache
 from typing import Any
@@ -23,7 +24,12 @@ from typing import Any
 import msgspec
 
 from cometmq.errors import RemoteProtocolError
-from cometmq.protocol.limits import JSON_DEPTH_MAX, JSON_SIZE_MAX, JSON_TOLERANT_SIZE_MAX
+from cometmq.protocol.limits import (
+    JSON_DEPTH_MAX,
+    JSON_REFERENCE_COUNT_MAX,
+    JSON_SIZE_MAX,
+    JSON_TOLERANT_SIZE_MAX,
+)
 
 Text = bytes | bytearray | memoryview | str
 
@@ -132,6 +138,51 @@ def _repaired(token: str) -> str:
     except ValueError as error:
         raise RemoteProtocolError(f"A JSON text has a broken string: {error}.") from error
     return _quote(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
+
+
+def resolve_references(value: Any) -> Any:
+    """Replace ``{"$ref":"$.a[0].b"}``, which fastjson writes instead of an object that it wrote before.
+
+    What is pointed to may itself hold no reference, and their number is limited, so the result stays small.
+    """
+    references = list(_references(value))
+    if len(references) > JSON_REFERENCE_COUNT_MAX:
+        raise RemoteProtocolError(f"A JSON text has more than {JSON_REFERENCE_COUNT_MAX} references.")
+    targets = [_target(value, path) for _, _, path in references]
+    if any(next(_references(target), None) for target in targets):
+        raise RemoteProtocolError("A JSON text has a reference to a reference.")
+    for (holder, key, _), target in zip(references, targets, strict=True):
+        holder[key] = target
+    return value
+
+
+def _references(value: Any) -> Iterator[tuple[Any, Any, str]]:
+    """Where references stand: the object or list that holds each, its place there, and its path."""
+    open_values = [value]
+    while open_values:
+        holder = open_values.pop()
+        items = holder.items() if isinstance(holder, dict) else enumerate(holder)
+        for key, item in items:
+            if isinstance(item, dict) and len(item) == 1 and isinstance(item.get("$ref"), str):
+                yield holder, key, item["$ref"]
+            elif isinstance(item, dict | list):
+                open_values.append(item)
+
+
+_PATH_STEP = re.compile(r"\.([^.\[]+)|\[([0-9]{1,9})\]")
+
+
+def _target(value: Any, path: str) -> Any:
+    position = 1 if path.startswith("$") else len(path)
+    try:
+        while step := _PATH_STEP.match(path, position):
+            value = value[step[1]] if step[1] else value[int(step[2])]
+            position = step.end()
+    except (LookupError, TypeError):
+        position = 0
+    if position != len(path) or not isinstance(value, dict | list):
+        raise RemoteProtocolError(f"A JSON text refers to {path[:64]!r}, which is not in it.")
+    return value
 
 
 def text_of(value: Any) -> str:

@@ -19,5 +19,6 @@ RECORD_SIZE_MAX = FRAME_SIZE_MAX  # bytes: a record must fit into a frame
 
 JSON_DEPTH_MAX = 64  # levels: the deepest real body has 7
 JSON_SIZE_MAX = FRAME_SIZE_MAX  # bytes
+JSON_REFERENCE_COUNT_MAX = 64  # references: nobody was seen to send any
 JSON_TOLERANT_SIZE_MAX = 8 * 1024 * 1024  # characters: rewriting fastjson text takes about 0.3 s a MiB
 HEADER_TOLERANT_SIZE_MAX = 128 * 1024  # characters: what a header that is not as it should be may cost us
