@@ -75,7 +75,10 @@ class Producers:
     def register(self, group: str, info: ClientInfo) -> None:
         """A heartbeat of ``info`` named this group."""
         members = self._groups.setdefault(group, {})
-        if members.get(info.connection) is not info:
+        known = members.get(info.connection)
+        if known is not info:
+            if known is not None and self._clients.get(known.client_id) is known:
+                del self._clients[known.client_id]  # the connection says another client id now
             members[info.connection] = info
             self._groups_of.add(info.connection, group)
             log.debug(
@@ -139,9 +142,9 @@ class ConsumerGroup:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.consume_type = ""
-        self.message_model = ""
-        self.consume_from_where = ""
+        self.consume_type: str | None = None
+        self.message_model: str | None = None
+        self.consume_from_where: str | None = None
         self.subscriptions: dict[str, SubscriptionData] = {}
         self.members: dict[Connection, ClientInfo] = {}
         self.epoch = 0

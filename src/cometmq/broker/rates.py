@@ -74,6 +74,7 @@ class Totals(NamedTuple):
     """Since the start."""
 
     puts: int = 0
+    put_bytes: int = 0
     gets_found: int = 0
     gets_missed: int = 0
     messages_out: int = 0
@@ -124,3 +125,38 @@ class Rates:
         if len(fields) == 1 and rates[0] is None:
             return ""
         return java_double(sum((rate for rate in rates if rate is not None), 0.0))
+
+    def runtime_info(self, boot_timestamp_ms: int) -> dict[str, str]:
+        """The part of GET_BROKER_RUNTIME_INFO that is counted here."""
+        totals = self.totals
+        puts = max(totals.puts, 1)  # the original divides by it and shows it so
+        return {
+            "bootTimestamp": str(boot_timestamp_ms),
+            "runtime": duration_text(self._now_ms() - boot_timestamp_ms),
+            "putMessageEntireTimeMax": str(self.put_times.max_ms),
+            "putMessageTimesTotal": str(puts),
+            "putMessageFailedTimes": str(self.puts_failed),
+            "putMessageSizeTotal": str(totals.put_bytes),
+            "putMessageDistributeTime": self.put_times.text(),
+            "putMessageAverageSize": java_double(totals.put_bytes / puts),
+            "getMessageEntireTimeMax": str(self.get_time_max_ms),
+            "putTps": self.rates_text("puts"),
+            "getFoundTps": self.rates_text("gets_found"),
+            "getMissTps": self.rates_text("gets_missed"),
+            "getTotalTps": self.rates_text("gets_found", "gets_missed"),
+            "getTransferedTps": self.rates_text("messages_out"),
+            "putLatency99": f"{self.put_times.percentile_ms(0.99):.2f}",
+            "putLatency999": f"{self.put_times.percentile_ms(0.999):.2f}",
+            "msgPutTotalYesterdayMorning": str(self.midnight_before.puts),
+            "msgPutTotalTodayMorning": str(self.midnight.puts),
+            "msgPutTotalTodayNow": str(totals.puts),
+            "msgGetTotalYesterdayMorning": str(self.midnight_before.messages_out),
+            "msgGetTotalTodayMorning": str(self.midnight.messages_out),
+            "msgGetTotalTodayNow": str(totals.messages_out),
+        }
+
+
+def duration_text(duration_ms: int) -> str:
+    seconds = max(duration_ms, 0) // 1000
+    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86_400
+    return f"[ {days} days, {hours % 24} hours, {minutes % 60} minutes, {seconds % 60} seconds ]"
