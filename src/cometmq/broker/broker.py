@@ -1,11 +1,10 @@
 """The broker: composition root. It builds the parts, joins them, starts and stops them in order.
 
-The parts know each other only through the ``Broker`` they are given, and they are plain objects of the loop thread.
-What every part may have, and what this file then does with it:
+The parts know each other only through the ``Broker`` they are given, and they are objects of the loop thread.
 
-* ``file_text() -> str`` and ``load_text(data)``: the part is kept in a JSON file of the store's ``config`` directory
-  (see ``FILES``); ``broker.save(name)`` has it written soon, in a thread.
-* handlers live in ``broker/handlers``: one ``handlers(broker)`` per file answers the request codes it serves.
+* A part with ``file_text()`` and ``load_text(data)`` is kept in a JSON file of the store's ``config``
+  directory (``FILES``); ``broker.files.changed(name)`` has it written soon, in a thread.
+* Handlers live in ``broker/handlers``: one ``handlers(broker)`` per file answers the codes it serves.
 
 Start order: lock and recover the store, load the files, listen, begin periodic work, register.
 Stop order: stop listening, stop periodic work, unregister, save the files, close the store.
@@ -14,32 +13,41 @@ Stop order: stop listening, stop periodic work, unregister, save the files, clos
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import importlib
 import importlib.util
 import logging
-from typing import TYPE_CHECKING, Any
+import os
+import shutil
+from pathlib import Path
+from typing import Any
 
 from cometmq.broker.clients import Consumers, Producers
 from cometmq.broker.config import FAST_PORT_DISTANCE, HA_PORT_DISTANCE, BrokerConfig
-from cometmq.broker.filter_data import FilterData
-from cometmq.broker.groups import SubscriptionGroups
+from cometmq.broker.counters import BrokerCounters
+from cometmq.broker.durability import Durability
+from cometmq.broker.files import ConfigFiles
+from cometmq.broker.filter_data import FILTER_FILE, FilterData
+from cometmq.broker.flow_control import FlowControl
+from cometmq.broker.groups import GROUPS_FILE, SubscriptionGroups
+from cometmq.broker.handlers.clients import drop_expired_clients
 from cometmq.broker.held_pulls import HeldPulls
 from cometmq.broker.locks import QueueLocks
+from cometmq.broker.notifications import Notifications
 from cometmq.broker.offsets import ConsumerOffsets
 from cometmq.broker.periodic import Periodic
+from cometmq.broker.rates import Rates, Totals
 from cometmq.broker.registration import Registration
-from cometmq.broker.stats import BrokerStats
-from cometmq.broker.topics import Topics
+from cometmq.broker.stats import MINUTE_SAMPLE_MS, BrokerStats
+from cometmq.broker.topics import TOPICS_FILE, Topics
 from cometmq.clock import Clock, now_ms
 from cometmq.net.client import RemotingClient
+from cometmq.net.config import NetConfig, frame_size_from
+from cometmq.net.metrics import NetMetrics
 from cometmq.net.server import Handler, RemotingServer
 from cometmq.protocol.codes import RequestCode
-from cometmq.store.model import host_port
+from cometmq.protocol.host import encode_host
+from cometmq.store.model import RecoveryReport
 from cometmq.store.store import MessageStore
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 log = logging.getLogger(__name__)
 
@@ -60,18 +68,14 @@ HANDLER_FILES = (
     "acl",
 )
 
-# File in the config directory -> attribute of the broker that holds its content
-FILES = {
-    "topics.json": "topics",
-    "subscriptionGroup.json": "groups",
-    "consumerOffset.json": "offsets",
-    "consumerFilter.json": "filter_data",
-    "delayOffset.json": "delay",
-}
-
 NOT_ON_FAST_PORT = (RequestCode.PULL_MESSAGE,)
-PORT_ATTEMPTS_MAX = 20  # tries to find three free neighbouring ports when listenPort is 0
-STORE_TICK_MS = 5_000
+PORT_ATTEMPTS_MAX = 50  # tries to find three free neighbouring ports when listenPort is 0
+FIRST_OFFSETS_SAVE_MS = 10_000
+FILTER_SAVE_MS = 10_000
+CLIENT_SCAN_MS = 10_000
+RATES_SAMPLE_MS = 1_000
+STORE_TICK_MS = 2_000
+STOP_GRACE_MS = 500
 
 
 class Broker:
@@ -81,27 +85,58 @@ class Broker:
         self.config = config.resolve()
         self.now_ms = now_ms
         self.periodic = Periodic()
+        self.files = ConfigFiles(Path(config.config_dir))
+        self.counters = BrokerCounters()
+        self.net_metrics = NetMetrics()
+        self.flow_control = FlowControl(config)
+        self.durability = Durability(self)
         self.store = MessageStore(config.store_config(), now_ms=now_ms)
-        self.stats = BrokerStats(self)
+        self.stats = BrokerStats(
+            config.broker_cluster_name, queue_stats=config.enable_detail_stat, now_ms=now_ms
+        )
+        self.rates = Rates(now_ms=now_ms)
         self.topics = Topics(config, now_ms=now_ms)
-        self.groups = SubscriptionGroups(self)
-        self.offsets = ConsumerOffsets(self)
-        self.filter_data = FilterData(self)
-        self.producers = Producers(self)
-        self.consumers = Consumers(self)
-        self.locks = QueueLocks(self)
-        self.held_pulls = HeldPulls(self)
-        self.client = RemotingClient()  # to NameServers and masters
+        self.groups = SubscriptionGroups(
+            auto_create=lambda: config.auto_create_subscription_group, now_ms=now_ms
+        )
+        self.offsets = ConsumerOffsets(enable_lmq=config.enable_lmq)
+        self.filter_data = FilterData(
+            clean_time_span_ms=lambda: config.filter_data_clean_time_span, now_ms=now_ms
+        )
+        self.producers = Producers(now_ms=now_ms)
+        self.consumers = Consumers(now_ms=now_ms)
+        self.notifications = Notifications(
+            self.consumers, enabled=lambda: config.notify_consumer_ids_changed_enable
+        )
+        self.locks = QueueLocks(now_ms=now_ms)
+        self.held_pulls = HeldPulls(self.store)
+        self.net_config = NetConfig.from_settings(
+            config, frame_size_max=frame_size_from(config.system_properties)
+        )
+        self.client = RemotingClient(config=self.net_config, now_ms=now_ms)  # to NameServers and masters
         self.registration = Registration(self)
-        # Absent until their files exist: see the seams in handlers/send.py
+        # Absent until their files exist; the seams are in handlers/send.py
         self.delay: Any = None
         self.transactions: Any = None
         self.acl: Any = None
-        self.store_host = b""  # brokerIP1:listenPort as records carry it
-        self.savers: dict[str, Any] = {}
+        self.store_host = b""  # brokerIP1:listenPort as records carry it, known when the port is
         self.boot_timestamp_ms = 0
+        self.recovery: RecoveryReport | None = None
         self.server: RemotingServer | None = None
         self.fast_server: RemotingServer | None = None
+        self._join()
+
+    def _join(self) -> None:
+        """What a change in one part means to others."""
+        self.topics.on_change = self._topics_changed
+        self.groups.on_change = lambda: self.files.changed(GROUPS_FILE)
+        self.consumers.on_change = self.notifications.group_changed
+        self.consumers.on_end = self.filter_data.unregister
+
+    def _topics_changed(self, names: Any) -> None:
+        self.files.changed(TOPICS_FILE)
+        if self.server is not None:
+            self.registration.topics_changed(names)
 
     @property
     def address(self) -> str:
@@ -111,8 +146,137 @@ class Broker:
     def ha_address(self) -> str:
         return f"{self.config.broker_ip2}:{self.config.ha_listen_port}"
 
-    def save(self, name: str) -> None:
-        """Have a file of FILES written soon; many calls make one write."""
-        saver = self.savers.get(name)
-        if saver is not None:
-            saver.mark_dirty()
+    def disk_ratios(self) -> tuple[float, float, float]:
+        """How full the disks of log, queues and index are, 0 to 1."""
+        root = self.config.store_path_root_dir
+        return _disk_ratio(self.config.store_path_commit_log), _disk_ratio(root), _disk_ratio(root)
+
+    # -- start -----------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Raises StoreError when the store cannot be used, OSError when a port cannot be had."""
+        loop = asyncio.get_running_loop()
+        self.boot_timestamp_ms = self.now_ms()
+        self.recovery = self.store.open()
+        self.store.call_soon = loop.call_soon_threadsafe
+        try:
+            self._load_files()
+            await self._listen()
+        except BaseException:
+            self.store.close()
+            raise
+        self._begin_periodic_work()
+        await self.registration.start()
+
+    def _load_files(self) -> None:
+        self.files.keep(TOPICS_FILE, self.topics)
+        self.files.keep(GROUPS_FILE, self.groups)
+        self.files.keep(self.offsets.file_name, self.offsets)
+        self.files.keep(FILTER_FILE, self.filter_data)
+
+    def handler_table(self) -> dict[int, Handler]:
+        """Every request code this broker serves."""
+        table: dict[int, Handler] = {}
+        for name in HANDLER_FILES:
+            module_name = f"cometmq.broker.handlers.{name}"
+            if importlib.util.find_spec(module_name) is None:
+                continue
+            for code, handler in importlib.import_module(module_name).handlers(self).items():
+                assert code not in table, f"two handlers for request code {code}"
+                table[code] = handler
+        return table
+
+    async def _listen(self) -> None:
+        """Main port and fast port (main - 2); with listenPort 0 any pair that is free, the HA port beside it."""
+        table = self.handler_table()
+        fast_table = {code: handler for code, handler in table.items() if code not in NOT_ON_FAST_PORT}
+        wanted = self.config.listen_port
+        for attempt in range(PORT_ATTEMPTS_MAX):
+            server = self._make_server(table)
+            fast_server = self._make_server(fast_table)
+            port = await server.start(self.config.bind_address, wanted)
+            self._use_port(port)
+            try:
+                await fast_server.start(self.config.bind_address, port - FAST_PORT_DISTANCE)
+            except OSError:
+                await server.stop(0)
+                if wanted or attempt == PORT_ATTEMPTS_MAX - 1:
+                    raise
+                continue
+            self.server, self.fast_server = server, fast_server
+            return
+
+    def _make_server(self, table: dict[int, Handler]) -> RemotingServer:
+        return RemotingServer(table, config=self.net_config, now_ms=self.now_ms, metrics=self.net_metrics)
+
+    def _use_port(self, port: int) -> None:
+        self.config.listen_port = port
+        self.config.ha_listen_port = port + HA_PORT_DISTANCE
+        self.store_host = encode_host(self.config.broker_ip1, port)
+
+    # -- periodic work ---------------------------------------------------------------------------------------
+
+    def _begin_periodic_work(self) -> None:
+        every = self.periodic.every
+        every(
+            lambda: self.config.flush_consumer_offset_interval,
+            self._save_offsets,
+            first_ms=FIRST_OFFSETS_SAVE_MS,
+        )
+        every(FILTER_SAVE_MS, self._save_filters)
+        every(CLIENT_SCAN_MS, lambda: drop_expired_clients(self))
+        every(MINUTE_SAMPLE_MS, self.stats.sample)
+        every(RATES_SAMPLE_MS, self._sample_rates)
+        every(STORE_TICK_MS, self.store.tick)
+
+    def _save_offsets(self) -> None:
+        if self.offsets.unsaved:
+            self.offsets.unsaved = False
+            self.files.changed(self.offsets.file_name)
+
+    def _save_filters(self) -> None:
+        self.filter_data.drop_dead()
+        if self.filter_data.unsaved:
+            self.filter_data.unsaved = False
+            self.files.changed(FILTER_FILE)
+
+    def _sample_rates(self) -> None:
+        counters = self.counters
+        self.rates.sample(
+            Totals(
+                puts=counters.puts,
+                put_bytes=counters.put_bytes,
+                gets_found=counters.gets_found,
+                gets_missed=counters.gets_missed,
+                messages_out=counters.messages_out,
+            )
+        )
+
+    # -- stop ------------------------------------------------------------------------------------------------
+
+    async def stop(self) -> None:
+        """Idempotent. Held pulls are not answered: their clients see the connection close and go elsewhere."""
+        if self.server is None or self.fast_server is None:
+            return
+        server, fast_server = self.server, self.fast_server
+        self.server = self.fast_server = None
+        self.held_pulls.stop()
+        await asyncio.gather(server.stop(STOP_GRACE_MS), fast_server.stop(STOP_GRACE_MS))
+        self.periodic.stop()
+        await self.registration.stop()
+        await self.client.close()
+        self._save_offsets()
+        self._save_filters()
+        self.files.close()
+        self.store.close()
+
+
+def _disk_ratio(path: str) -> float:
+    """Of the least full one when several paths are given; 0 when it cannot be told."""
+    ratios = []
+    for directory in path.split(","):
+        while directory and not os.path.exists(directory):
+            directory = os.path.dirname(directory)
+        usage = shutil.disk_usage(directory or ".")
+        ratios.append(usage.used / usage.total)
+    return min(ratios)

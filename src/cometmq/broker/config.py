@@ -1,9 +1,9 @@
 """Broker settings: every key of a RocketMQ 4.9 ``broker.conf`` with its type and default.
 
-A field is spelled in snake case; its Java key is the camel-case form, or the name given with ``named``.
-The object is the live configuration: UPDATE_BROKER_CONFIG changes it through :meth:`BrokerConfig.set_property`,
-so code that wants a setting to be changeable at run time reads it from here each time.
-Keys marked "no effect" exist so that an existing file works as it is and shows again in GET_BROKER_CONFIG.
+A field is spelled in snake case; its Java key is the camel-case form, or the name given with ``named``. The
+object is the live configuration: UPDATE_BROKER_CONFIG changes it through :meth:`BrokerConfig.set_property`,
+so code that wants a setting to be changeable at run time reads it from here each time. Keys marked "no
+effect" exist so that an existing file works as it is and shows again in GET_BROKER_CONFIG.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cometmq.errors import ConfigError
+from cometmq.properties_file import format_value, nearest, parse_value, settings_of
 
 if TYPE_CHECKING:
     from cometmq.store.config import StoreConfig
@@ -287,17 +288,18 @@ class BrokerConfig:
             return None
         name = FIELD_OF_KEY.get(key) or ALIASES.get(key)
         if name is None:
-            return f"unknown setting {key!r} is ignored{_nearest(key)}"
+            return f"unknown setting {key!r} is ignored{nearest(key, SETTINGS)}"
+        kind = KIND_OF_FIELD[name]
         try:
-            setattr(self, name, _parse(TYPE_OF_FIELD[name], text))
+            setattr(self, name, parse_value(kind, text))
         except ValueError:
-            return f"setting {key} cannot be {text!r} (want {TYPE_OF_FIELD[name]}); {getattr(self, name)!r} stays"
+            return f"setting {key} cannot be {text!r} (want {kind}); {getattr(self, name)!r} stays"
         self.configured.add(name)
         return None
 
     def as_properties(self) -> dict[str, str]:
-        """Every key with its value as text, the way GET_BROKER_CONFIG shows them; empty strings are left out."""
-        shown = {key: _format(getattr(self, name)) for key, name in FIELD_OF_KEY.items()}
+        """Every key with its value as text, as GET_BROKER_CONFIG shows them; empty strings are left out."""
+        shown = {key: format_value(getattr(self, name)) for key, name in FIELD_OF_KEY.items()}
         return {key: text for key, text in shown.items() if text or key == "messageStorePlugIn"}
 
     def resolve(self) -> BrokerConfig:
@@ -321,7 +323,9 @@ class BrokerConfig:
         if self.broker_role not in ROLES:
             raise ConfigError(f"brokerRole is {self.broker_role!r}; it must be one of {', '.join(ROLES)}.")
         if self.flush_disk_type not in FLUSH_TYPES:
-            raise ConfigError(f"flushDiskType is {self.flush_disk_type!r}; it must be one of {', '.join(FLUSH_TYPES)}.")
+            raise ConfigError(
+                f"flushDiskType is {self.flush_disk_type!r}; it must be one of {', '.join(FLUSH_TYPES)}."
+            )
         if self.broker_role != "SLAVE":
             self.broker_id = 0
         elif self.broker_id <= 0:
@@ -372,43 +376,10 @@ class BrokerConfig:
         return StoreConfig(**values)
 
 
-def camel_case(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(part[:1].upper() + part[1:] for part in rest)
-
-
-def _keys() -> Iterable[tuple[str, str, str]]:
-    for f in fields(BrokerConfig):
-        key = f.metadata.get("key", camel_case(f.name))
-        if key is not None:
-            yield key, f.name, str(f.type)
-
-
-FIELD_OF_KEY: dict[str, str] = {key: name for key, name, _ in _keys()}
+SETTINGS = settings_of(BrokerConfig)
+FIELD_OF_KEY: dict[str, str] = {key: setting.name for key, setting in SETTINGS.items()}
+KIND_OF_FIELD: dict[str, str] = {setting.name: setting.kind for setting in SETTINGS.values()}
 ALIASES = {"enableBatchPush": "is_enable_batch_push"}  # the Java setter and the Java field differ
-TYPE_OF_FIELD: dict[str, str] = {name: kind for _, name, kind in _keys()}
-
-
-def _parse(kind: str, text: str) -> bool | int | str:
-    text = text.strip()
-    if kind == "bool":
-        return text.lower() == "true"
-    if kind == "int":
-        return int(text)
-    return text
-
-
-def _format(value: object) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value)
-
-
-def _nearest(key: str) -> str:
-    import difflib  # only when somebody made a mistake
-
-    close = difflib.get_close_matches(key, FIELD_OF_KEY, n=1, cutoff=0.6)
-    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def first_address() -> str:

@@ -1,9 +1,9 @@
 """Which answers wait for the disk or for replicas, and for how long.
 
-A put is in the log (and readable) at once. Its answer waits when flushDiskType is SYNC_FLUSH and the message did not
-say WAIT=false: until the flush thread has passed the record's end, or syncFlushTimeout is over. Replication adds its own
-wait through ``replication`` (absent on a broker without replicas); its verdict wins over the flush's.
-Event loop only: the store delivers its callbacks through ``call_soon``.
+A put is in the log (and readable) at once. Its answer waits when flushDiskType is SYNC_FLUSH and the
+message did not say WAIT=false: until the flush thread has passed the record's end, or syncFlushTimeout is
+over. Replication adds its own wait through ``replication`` (absent on a broker without replicas); its
+verdict wins over the flush's. Event loop only: the store delivers its callbacks through ``call_soon``.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
 """When a broker says "busy" to a send, in the words that clients match on.
 
-The original queues sends for a thread pool and throws out what waited too long. Here the loop *is* the queue: a turn
-of the loop first learns which sockets are readable, then serves them one after the other. So a send that is served
-when its turn is already old has waited that long, whoever held the turn (a stalled append, a slow disk). The first
-send of a turn notes the time; the loop's next turn clears the note. Nothing runs while nothing is sent.
+The original queues sends for a thread pool and throws out what waited too long. Here the loop *is* the
+queue: a turn of the loop first learns which sockets are readable, then serves them one after the other. So
+a send that is served when its turn is already old has waited that long, whoever held the turn (a stalled
+append, a slow disk). The first send of a turn notes the time; the loop's next turn clears the note. Nothing
+runs while nothing is sent.
 
-Answers that wait for the disk or a replica count as queue, too: they are bounded by sendThreadPoolQueueCapacity.
-Event loop only.
+Answers that wait for the disk or a replica count as queue, too: they are bounded by
+sendThreadPoolQueueCapacity. Event loop only.
 """
 
 from __future__ import annotations
@@ -28,9 +29,7 @@ TIMEOUT_CLEAN_QUEUE = (
 class FlowControl:
     """Admission of sends."""
 
-    def __init__(
-        self, config: BrokerConfig, *, monotonic_ns: Callable[[], int] = time.monotonic_ns
-    ) -> None:
+    def __init__(self, config: BrokerConfig, *, monotonic_ns: Callable[[], int] = time.monotonic_ns) -> None:
         self._config = config
         self._monotonic_ns = monotonic_ns
         self._turn_began_ns = 0
@@ -43,7 +42,10 @@ class FlowControl:
             self.refused += 1
             return OVERLOAD
         waited_ms = self._waited_ms()
-        if waited_ms >= self._config.wait_time_mills_in_send_queue and self._config.broker_fast_failure_enable:
+        if (
+            waited_ms >= self._config.wait_time_mills_in_send_queue
+            and self._config.broker_fast_failure_enable
+        ):
             self.refused += 1
             return TIMEOUT_CLEAN_QUEUE.format(waited_ms=waited_ms, size=self.waiting)
         return None

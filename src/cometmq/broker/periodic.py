@@ -34,14 +34,16 @@ class Periodic:
             timer.cancel()
         self._timers.clear()
 
-    def _schedule(self, name: str, delay_ms: int, period: Callable[[], int], job: Callable[[], object]) -> None:
+    def _schedule(
+        self, name: str, delay_ms: int, period: Callable[[], int], job: Callable[[], object]
+    ) -> None:
         loop = asyncio.get_running_loop()
         self._timers[name] = loop.call_later(delay_ms / 1000, self._run, name, period, job)
 
     def _run(self, name: str, period: Callable[[], int], job: Callable[[], object]) -> None:
         try:
             job()
-        except Exception:  # noqa: BLE001 - a failed round must not end the series
+        except Exception:
             self.failures += 1
             log.exception("periodic work failed job=%s", name)
         if not self._stopped:

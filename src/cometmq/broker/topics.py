@@ -1,11 +1,11 @@
 """The topics of a broker: their settings, automatic creation, the order flags, and ``topics.json``.
 
-Loop thread only. Nothing here writes files or talks to NameServers: a change is reported to ``on_change`` with the
-names that changed, and whoever composed the broker saves and registers. ``epoch`` grows with every change, so that
-code which resolved a topic (the compiled send path) knows when to look again.
+Loop thread only. Nothing here writes files or talks to NameServers: a change is reported to ``on_change``
+with the names that changed, and whoever composed the broker saves and registers. ``epoch`` grows with every
+change, so that code which resolved a topic (the compiled send path) knows when to look again.
 
-The text of ``topics.json`` is kept per topic and joined when asked for: with 10,000 topics a change costs one small
-string, and a save one join.
+The text of ``topics.json`` is kept per topic and joined when asked for: with 10,000 topics a change costs
+one small string, and a save one join.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterable, Mapping
 
 from cometmq.broker.config import BrokerConfig
 from cometmq.clock import Clock, now_ms
-from cometmq.protocol import json_java
 from cometmq.protocol.bodies.topic import DataVersion, TopicConfig, TopicConfigSerializeWrapper
 
+TOPICS_FILE = "topics.json"
 TOPIC_LENGTH_MAX = 127  # characters
 RETRY_PREFIX = "%RETRY%"
 DLQ_PREFIX = "%DLQ%"
@@ -103,7 +103,7 @@ class Topics:
         self._system: set[str] = set()
         self._add_system_topics()
 
-    # -- looking up -----------------------------------------------------------------------------------------------
+    # -- looking up ------------------------------------------------------------------------------------------
 
     def find(self, topic: str) -> TopicConfig | None:
         found = self.table.get(topic)
@@ -127,7 +127,7 @@ class Topics:
             table = {name: self.table[name] for name in names if name in self.table}
         return TopicConfigSerializeWrapper(topic_config_table=table, data_version=self.data_version)
 
-    # -- changing -------------------------------------------------------------------------------------------------
+    # -- changing --------------------------------------------------------------------------------------------
 
     def put(self, config: TopicConfig) -> None:
         """Create or replace a topic. The order flag is the NameServer's and stays as it was."""
@@ -215,10 +215,10 @@ class Topics:
 
     def _changed(self, names: Iterable[str]) -> None:
         self.epoch += 1
-        self.data_version = DataVersion(timestamp=self.now_ms(), counter=self.data_version.counter + 1)
+        self.data_version = self.data_version.next(self.now_ms())
         self.on_change(names)
 
-    # -- the file -------------------------------------------------------------------------------------------------
+    # -- the file --------------------------------------------------------------------------------------------
 
     def file_text(self) -> str:
         """The content of ``topics.json``, laid out as the original does."""
@@ -232,14 +232,13 @@ class Topics:
 
     def load_text(self, data: str | bytes) -> None:
         """Overlay what ``topics.json`` holds."""
-        content = json_java.loads(data)
-        wrapper = TopicConfigSerializeWrapper.from_json(content)
+        wrapper = TopicConfigSerializeWrapper.decode(data)
         for config in wrapper.topic_config_table.values():
             self._set(config)
         self.data_version = wrapper.data_version
         self.epoch += 1
 
-    # -- system topics --------------------------------------------------------------------------------------------
+    # -- system topics ---------------------------------------------------------------------------------------
 
     def _add_system_topics(self) -> None:
         config = self.config

@@ -1,7 +1,7 @@
 """SEND_MESSAGE (10), SEND_MESSAGE_V2 (310) and SEND_BATCH_MESSAGE (320): every rule of a send, readable.
 
-``broker/plain_send_cy.py`` serves the plain ones faster and must give the same bytes; what it does not know for
-certain comes here. The order of the checks is the original's, because the first failure answers.
+``broker/plain_send_cy.py`` serves the plain ones faster and must give the same bytes; what it does not know
+for certain comes here. The order of the checks is the original's, because the first failure answers.
 
 The rules are small functions of their arguments: ``refuse_*`` answer a ``Refusal`` or None, ``choose_queue``,
 ``edit_properties``, ``answer_fields`` compute values; ``send_message`` puts them in order.
@@ -30,7 +30,7 @@ from cometmq.protocol import properties as names
 from cometmq.protocol.bodies.topic import TopicConfig
 from cometmq.protocol.codes import RequestCode, ResponseCode
 from cometmq.protocol.command import RemotingCommand
-from cometmq.protocol.headers import SendMessageHeader
+from cometmq.protocol.headers import BadHeader, SendMessageHeader
 from cometmq.protocol.properties import decode_properties, encode_properties
 from cometmq.protocol.record_cy import split_batch
 from cometmq.protocol.sys_flag import MULTI_TAGS, TRANSACTION_MASK
@@ -72,7 +72,10 @@ def send_message(broker: Broker, connection: Connection, command: RemotingComman
     busy = broker.flow_control.refusal()
     if busy is not None:
         return answer(broker, command, Refusal(ResponseCode.SYSTEM_BUSY, busy))
-    header = SendMessageHeader.decode_any(command)
+    try:
+        header = SendMessageHeader.decode_any(command)
+    except BadHeader as error:
+        return answer(broker, command, refuse_header(error))
     checked = check(broker, header, connection.peer)
     if isinstance(checked, Refusal):
         return answer(broker, command, checked)
@@ -82,7 +85,7 @@ def send_message(broker: Broker, connection: Connection, command: RemotingComman
     return _send_single(broker, connection, command, header, checked, queue_id)
 
 
-# -- checks before the message is looked at ---------------------------------------------------------------------
+# -- checks before the message is looked at ------------------------------------------------------------------
 
 
 def check(broker: Broker, header: SendMessageHeader, peer: str) -> Refusal | TopicConfig:
@@ -111,6 +114,12 @@ def check(broker: Broker, header: SendMessageHeader, peer: str) -> Refusal | Top
 def _not_yet(timestamp_ms: int) -> str:
     until = datetime.fromtimestamp(timestamp_ms / 1000)
     return f"broker unable to service, until {until:%Y-%m-%d %H:%M:%S},{timestamp_ms % 1000:03d}"
+
+
+def refuse_header(error: BadHeader) -> Refusal:
+    """A request without a topic is one with a blank topic, as far as clients can tell."""
+    blank = error.field in ("topic", "b") and error.value is None
+    return Refusal(ResponseCode.SYSTEM_ERROR, (name_problem(None) if blank else None) or str(error))
 
 
 def create_topic(broker: Broker, header: SendMessageHeader) -> TopicConfig | None:
@@ -146,7 +155,7 @@ def choose_queue(queue_id: int, topic: TopicConfig) -> int:
     return random.randrange(max(topic.write_queue_nums, 1))
 
 
-# -- one message ------------------------------------------------------------------------------------------------
+# -- one message ---------------------------------------------------------------------------------------------
 
 
 def _send_single(
@@ -244,7 +253,7 @@ def refuse_size(broker: Broker, message: StoreMessage) -> Refusal | None:
     return None
 
 
-# -- a batch ----------------------------------------------------------------------------------------------------
+# -- a batch -------------------------------------------------------------------------------------------------
 
 
 def _send_batch(
@@ -281,7 +290,10 @@ def _send_batch(
 def batch_items(body: bytes | bytearray | memoryview) -> list[BatchItem] | None:
     """The messages of a batch body; None when it cannot be read."""
     try:
-        return [BatchItem(body=item.body, properties=item.properties, flag=item.flag) for item in split_batch(body)]
+        return [
+            BatchItem(body=item.body, properties=item.properties, flag=item.flag)
+            for item in split_batch(body)
+        ]
     except RemoteProtocolError:
         return None
 
@@ -304,7 +316,7 @@ def refuse_batch(
     return None
 
 
-# -- answers ----------------------------------------------------------------------------------------------------
+# -- answers -------------------------------------------------------------------------------------------------
 
 
 def _answer_put(
@@ -317,7 +329,10 @@ def _answer_put(
     wait: bool,
 ) -> RemotingCommand | None:
     if not result.ok:
+        broker.counters.puts_failed += 1
         return answer(broker, command, refusal_of(broker, result.status))
+    broker.counters.puts += max(len(result.offsets), 1)
+    broker.counters.put_bytes += result.size
     broker.stats.count_put(topic, queue_id, max(len(result.offsets), 1), result.size)
     response = command.response()
     response.ext_fields = answer_fields(broker, result, queue_id)

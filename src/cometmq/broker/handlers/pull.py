@@ -1,0 +1,423 @@
+"""PULL_MESSAGE (11): checks, reading, holding, and the answer without copying a message.
+
+The checks stand in the original's order. A pull that finds nothing and may wait goes to ``HeldPulls``; it
+is served again, checks included, when a message arrives or its time is over, and then must be answered. The
+offset that a pull commits on the way is stored once, with its first serving.
+
+An answer is one ``writelines``: the head, then slices of the mapped log. When the store says that a range is
+probably not in memory, a thread touches it first, so that the loop never waits for the disk.
+Event loop only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+from cometmq.broker.filter_data import compile_expression
+from cometmq.broker.flow_control import OVERLOAD
+from cometmq.broker.held_pulls import HeldPull
+from cometmq.broker.pull_filter import PropertyFilter, RetryPropertyFilter, TagFilter, is_tag_type, tag_codes
+from cometmq.broker.topics import OFFSET_MOVED_EVENT, PERM_READ, RETRY_PREFIX
+from cometmq.errors import CometMQError
+from cometmq.protocol import json_java
+from cometmq.protocol.bodies.group import SubscriptionGroupConfig
+from cometmq.protocol.codes import RequestCode, ResponseCode
+from cometmq.protocol.command import RemotingCommand
+from cometmq.protocol.headers import PullMessageHeader
+from cometmq.protocol.properties import PROPERTY_KEYS, PROPERTY_TAGS, encode_properties
+from cometmq.protocol.sys_flag import PULL_COMMIT_OFFSET, PULL_SUBSCRIPTION, PULL_SUSPEND
+from cometmq.store.model import GetResult, GetStatus, MessageFilter, StoreMessage
+
+if TYPE_CHECKING:
+    from cometmq.broker.broker import Broker
+    from cometmq.net.connection import Connection
+    from cometmq.net.server import Handler
+
+log = logging.getLogger(__name__)
+
+FAQ = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
+BROADCASTING = "BROADCASTING"
+EXPRESSIONS_CACHED_MAX = 100
+
+_compiled = lru_cache(maxsize=EXPRESSIONS_CACHED_MAX)(compile_expression)
+
+CODES = {
+    GetStatus.FOUND: ResponseCode.SUCCESS,
+    GetStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetStatus.OFFSET_FOUND_NULL: ResponseCode.PULL_NOT_FOUND,
+    GetStatus.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
+    GetStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
+    GetStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
+}
+EMPTY_QUEUE = (GetStatus.NO_MESSAGE_IN_QUEUE, GetStatus.NO_MATCHED_LOGIC_QUEUE)
+
+
+class Refused(CometMQError):
+    """A pull that fails one of the checks."""
+
+    def __init__(self, code: ResponseCode, remark: str) -> None:
+        super().__init__(remark)
+        self.code = code
+        self.remark = remark
+
+
+class Accepted(NamedTuple):
+    """A pull that passed the checks."""
+
+    group: SubscriptionGroupConfig
+    filter: MessageFilter | None
+
+
+class Pull(NamedTuple):
+    """One request, kept while it is held."""
+
+    connection: Connection
+    command: RemotingCommand
+    header: PullMessageHeader
+    began_ms: int
+
+
+def handlers(broker: Broker) -> dict[int, Handler]:
+    pulls = Pulls(broker)
+    return {RequestCode.PULL_MESSAGE: pulls.pull_message}
+
+
+class Pulls:
+    """Serves pulls of one broker."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._warming: set[asyncio.Future[None]] = set()
+
+    def pull_message(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
+        header = PullMessageHeader.decode(command.ext_fields)
+        pull = Pull(connection, command, header, self._broker.now_ms())
+        try:
+            accepted = check(self._broker, pull)
+        except Refused as refused:
+            return refuse(command, refused)
+        result = self._get(header, header.queue_offset, accepted.filter)
+        if result is None:
+            return command.response(ResponseCode.SYSTEM_ERROR, "store getMessage return null")
+        if header.sys_flag & PULL_COMMIT_OFFSET and not self._broker.config.is_slave:
+            self._broker.offsets.commit(
+                header.consumer_group, header.topic, header.queue_id, header.commit_offset
+            )
+        code = response_code(result, header.queue_offset)
+        if code is ResponseCode.PULL_NOT_FOUND and header.sys_flag & PULL_SUSPEND:
+            return self._hold(pull)
+        self._answer(pull, accepted, result, code)
+        return None
+
+    def _get(
+        self, header: PullMessageHeader, queue_offset: int, message_filter: MessageFilter | None
+    ) -> GetResult | None:
+        store = self._broker.store
+        if not store.readable:
+            return None
+        return store.get(
+            header.topic, header.queue_id, queue_offset, max(header.max_msg_nums, 1), filter=message_filter
+        )
+
+    # -- holding ---------------------------------------------------------------------------------------------
+
+    def _hold(self, pull: Pull) -> RemotingCommand | None:
+        config = self._broker.config
+        held_pulls = self._broker.held_pulls
+        if held_pulls.count >= config.pull_thread_pool_queue_capacity:
+            return pull.command.response(ResponseCode.SYSTEM_BUSY, OVERLOAD)
+        header = pull.header
+        timeout_ms = (
+            max(header.suspend_timeout_millis, 0)
+            if config.long_polling_enable
+            else config.short_polling_time_mills
+        )
+        held = HeldPull(
+            connection=pull.connection,
+            topic=header.topic,
+            queue_id=header.queue_id,
+            queue_offset=header.queue_offset,
+            request=pull,
+            wake=self._wake,
+            expire=self._expire,
+        )
+        held_pulls.hold(held, timeout_ms)
+        return None
+
+    def _wake(self, held: HeldPull) -> bool:
+        """A message came to the queue: answer, unless nothing in it matches."""
+        return self._serve_again(held, must_answer=False)
+
+    def _expire(self, held: HeldPull) -> None:
+        self._serve_again(held, must_answer=True)
+
+    def _serve_again(self, held: HeldPull, *, must_answer: bool) -> bool:
+        pull: Pull = held.request
+        try:
+            accepted = check(self._broker, pull)
+        except Refused as refused:
+            self._send(pull, refuse(pull.command, refused))
+            return True
+        result = self._get(pull.header, held.scan_offset, accepted.filter)
+        if result is None:
+            self._send(pull, pull.command.response(ResponseCode.SYSTEM_ERROR, "store getMessage return null"))
+            return True
+        if not must_answer and result.status in (GetStatus.NO_MATCHED_MESSAGE, GetStatus.OFFSET_OVERFLOW_ONE):
+            held.scan_offset = result.next_offset
+            return False
+        code = response_code(result, pull.header.queue_offset)
+        if code is ResponseCode.PULL_NOT_FOUND and held.scan_offset > pull.header.queue_offset:
+            # Entries went by that did not match: the client must not look at them again.
+            result.status, code = GetStatus.NO_MATCHED_MESSAGE, ResponseCode.PULL_RETRY_IMMEDIATELY
+        self._answer(pull, accepted, result, code)
+        return True
+
+    # -- answering -------------------------------------------------------------------------------------------
+
+    def _answer(self, pull: Pull, accepted: Accepted, result: GetResult, code: ResponseCode) -> None:
+        broker, header = self._broker, pull.header
+        next_offset = result.next_offset
+        if (
+            broker.config.is_slave
+            and not broker.config.offset_check_in_slave
+            and _is_corrected(result.status)
+        ):
+            # A replica that lags must never send consumers back.
+            next_offset = header.queue_offset
+            if code is ResponseCode.PULL_OFFSET_MOVED:
+                code = ResponseCode.PULL_RETRY_IMMEDIATELY
+        response = pull.command.response(code, result.status.name)
+        response.ext_fields = {
+            "suggestWhichBrokerId": str(suggest_broker_id(broker, accepted.group, result)),
+            "nextBeginOffset": str(next_offset),
+            "minOffset": str(result.min_offset),
+            "maxOffset": str(result.max_offset),
+        }
+        if code is ResponseCode.PULL_OFFSET_MOVED:
+            self._record_moved(pull, next_offset)
+        self._count(pull, result)
+        if not result.count:
+            self._send(pull, response)
+        elif result.cold:
+            self._warm_and_send(pull, response, result)
+        else:
+            self._send_messages(pull, response, result)
+
+    def _send(self, pull: Pull, response: RemotingCommand) -> None:
+        if not pull.command.is_oneway:
+            pull.connection.send(response)
+
+    def _send_messages(self, pull: Pull, response: RemotingCommand, result: GetResult) -> None:
+        if not pull.command.is_oneway:
+            pull.connection.write([response.encode_head(result.size), *result.slices])
+
+    def _warm_and_send(self, pull: Pull, response: RemotingCommand, result: GetResult) -> None:
+        self._broker.counters.cold_reads += 1
+        warming = asyncio.get_running_loop().run_in_executor(None, self._broker.store.warm, result)
+        self._warming.add(warming)
+
+        def done(future: asyncio.Future[None]) -> None:
+            self._warming.discard(future)
+            if future.exception() is not None:
+                log.error("cold read failed topic=%s", pull.header.topic, exc_info=future.exception())
+            else:
+                self._send_messages(pull, response, result)
+
+        warming.add_done_callback(done)
+
+    def _count(self, pull: Pull, result: GetResult) -> None:
+        counters, header = self._broker.counters, pull.header
+        if not result.count:
+            counters.gets_missed += 1
+            return
+        counters.gets_found += 1
+        counters.messages_out += result.count
+        counters.bytes_out += result.size
+        self._broker.stats.count_get(
+            header.consumer_group,
+            header.topic,
+            header.queue_id,
+            result.count,
+            result.size,
+            self._broker.now_ms() - pull.began_ms,
+        )
+
+    def _record_moved(self, pull: Pull, offset_new: int) -> None:
+        """Leave a message about a consumer whose offset was illegal."""
+        broker, header = self._broker, pull.header
+        broker.counters.offsets_moved += 1
+        event = {
+            "consumerGroup": header.consumer_group,
+            "messageQueue": {
+                "brokerName": broker.config.broker_name,
+                "queueId": header.queue_id,
+                "topic": header.topic,
+            },
+            "offsetNew": offset_new,
+            "offsetRequest": header.queue_offset,
+        }
+        properties = {PROPERTY_KEYS: header.consumer_group, PROPERTY_TAGS: header.consumer_group}
+        broker.store.put(
+            StoreMessage(
+                topic=OFFSET_MOVED_EVENT,
+                queue_id=0,
+                body=json_java.dumps(event).encode(),
+                properties=encode_properties(properties).encode(),
+                born_timestamp_ms=broker.now_ms(),
+                born_host=broker.store_host,
+                store_host=broker.store_host,
+                wait_store_ok=False,
+            )
+        )
+
+
+def refuse(command: RemotingCommand, refused: Refused) -> RemotingCommand:
+    response = command.response(refused.code, refused.remark)
+    response.ext_fields = {}
+    return response
+
+
+def response_code(result: GetResult, queue_offset: int) -> ResponseCode:
+    if result.status in EMPTY_QUEUE:
+        return ResponseCode.PULL_OFFSET_MOVED if queue_offset != 0 else ResponseCode.PULL_NOT_FOUND
+    return CODES[result.status]
+
+
+def _is_corrected(status: GetStatus) -> bool:
+    """The store answered with another offset than the one asked for."""
+    return status in (GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_OVERFLOW_BADLY, *EMPTY_QUEUE)
+
+
+def suggest_broker_id(broker: Broker, group: SubscriptionGroupConfig, result: GetResult) -> int:
+    """Where the client should pull this queue next."""
+    if not broker.config.slave_read_enable:
+        return 0
+    return group.which_broker_when_consume_slowly if result.suggest_slave else group.broker_id
+
+
+# -- checks --------------------------------------------------------------------------------------------------
+
+
+def check(broker: Broker, pull: Pull) -> Accepted:
+    """Every check before the store is asked; raises Refused."""
+    header = pull.header
+    group = _check_group(broker, header)
+    _check_topic(broker, pull)
+    if header.sys_flag & PULL_SUBSCRIPTION:
+        message_filter = _filter_of_request(broker, header)
+    else:
+        message_filter = _filter_of_heartbeat(broker, header, group)
+    return Accepted(group, message_filter)
+
+
+def _check_group(broker: Broker, header: PullMessageHeader) -> SubscriptionGroupConfig:
+    name = header.consumer_group
+    if not broker.config.readable:
+        raise Refused(
+            ResponseCode.NO_PERMISSION, f"the broker[{broker.config.broker_ip1}] pulling message is forbidden"
+        )
+    group = broker.groups.find(name)
+    if group is None:
+        raise Refused(
+            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group [{name}] does not exist, {FAQ}"
+        )
+    if not group.consume_enable:
+        raise Refused(ResponseCode.NO_PERMISSION, f"subscription group no permission, {name}")
+    return group
+
+
+def _check_topic(broker: Broker, pull: Pull) -> None:
+    header = pull.header
+    topic = broker.topics.find(header.topic)
+    if topic is None:
+        raise Refused(
+            ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist, apply first please! {FAQ}"
+        )
+    if not topic.perm & PERM_READ:
+        raise Refused(ResponseCode.NO_PERMISSION, f"the topic[{header.topic}] pulling message is forbidden")
+    if not 0 <= header.queue_id < topic.read_queue_nums:
+        raise Refused(
+            ResponseCode.SYSTEM_ERROR,
+            f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] "
+            f"topicConfig.readQueueNums:[{topic.read_queue_nums}] consumer:[/{pull.connection.peer}]",
+        )
+
+
+def _filter_of_request(broker: Broker, header: PullMessageHeader) -> MessageFilter | None:
+    """The subscription stands in the request itself."""
+    if is_tag_type(header.expression_type):
+        return _tag_filter(header.subscription)
+    expression_type = str(header.expression_type)
+    if not header.subscription:
+        raise Refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed")
+    _check_property_filter(broker, expression_type)
+    try:
+        return PropertyFilter(_compiled(expression_type, header.subscription))
+    except CometMQError as error:
+        # The original runs such a pull unfiltered; nobody wants that.
+        raise Refused(
+            ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"parse the consumer's subscription failed: {error}"
+        ) from error
+
+
+def _filter_of_heartbeat(
+    broker: Broker, header: PullMessageHeader, group: SubscriptionGroupConfig
+) -> MessageFilter | None:
+    """The subscription is what the group's last heartbeat said."""
+    online = broker.consumers.find(header.consumer_group)
+    if online is None:
+        raise Refused(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist{FAQ}")
+    if online.message_model == BROADCASTING and not group.consume_broadcast_enable:
+        raise Refused(
+            ResponseCode.NO_PERMISSION,
+            f"the consumer group[{header.consumer_group}] can not consume by broadcast way",
+        )
+    subscription = online.subscriptions.get(header.topic)
+    if subscription is None:
+        raise Refused(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's subscription not exist{FAQ}")
+    if subscription.sub_version < header.sub_version:
+        raise Refused(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
+    if is_tag_type(subscription.expression_type):
+        if broker.config.filter_support_retry and header.topic.startswith(RETRY_PREFIX):
+            return _retry_filter(broker, header.consumer_group)
+        return TagFilter(subscription.code_set) if subscription.code_set else None
+    return _expression_filter(broker, header, str(subscription.expression_type))
+
+
+def _expression_filter(broker: Broker, header: PullMessageHeader, expression_type: str) -> MessageFilter:
+    data = broker.filter_data.get(header.topic, header.consumer_group)
+    if data is None:
+        raise Refused(
+            ResponseCode.FILTER_DATA_NOT_EXIST,
+            "The broker's consumer filter data is not exist!Your expression may be wrong!",
+        )
+    if data.client_version < header.sub_version:
+        raise Refused(ResponseCode.FILTER_DATA_NOT_LATEST, "the consumer's consumer filter data not latest")
+    _check_property_filter(broker, expression_type)
+    return PropertyFilter(data.compiled)
+
+
+def _check_property_filter(broker: Broker, expression_type: str) -> None:
+    if not broker.config.enable_property_filter:
+        raise Refused(
+            ResponseCode.SYSTEM_ERROR,
+            f"The broker does not support consumer to filter message by {expression_type}",
+        )
+
+
+def _tag_filter(expression: str | None) -> MessageFilter | None:
+    codes = tag_codes(expression)
+    return TagFilter(codes) if codes else None
+
+
+def _retry_filter(broker: Broker, group: str) -> MessageFilter:
+    def evaluate_of(topic: str) -> Callable[..., bool | None] | None:
+        data = broker.filter_data.get(topic, group)
+        return None if data is None else data.compiled
+
+    return RetryPropertyFilter(evaluate_of)
