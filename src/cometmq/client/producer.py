@@ -1,0 +1,342 @@
+"""The producer: sends messages, retries on another broker, and never says "sent" before a broker said so.
+
+Delivery is at least once: a send that failed or was cancelled may have been stored ("outcome unknown"), and a
+retry may store it twice; both copies carry the same ``msg_id``. Loop thread only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from cometmq.client.instance import Instance
+from cometmq.client.outgoing import Outbox, Outgoing
+from cometmq.client.queue import Queue
+from cometmq.client.queue_selection import BrokerHealth, by_key
+from cometmq.client.results import SendResult, SendStatus
+from cometmq.client.routes import Route
+from cometmq.client.sender import Sender
+from cometmq.client.settings import Duration, seconds
+from cometmq.client.validation import check_group
+from cometmq.errors import (
+    BrokerError,
+    ClientClosed,
+    ClientError,
+    CometMQError,
+    ConnectionLost,
+    SendFailed,
+    Timeout,
+)
+from cometmq.protocol.codes import ResponseCode
+from cometmq.protocol.message import Message
+
+if TYPE_CHECKING:
+    from cometmq.client.message import ReceivedMessage
+    from cometmq.client.trace import Tracer
+
+log = logging.getLogger(__name__)
+
+RETRY_CODES = frozenset(
+    {
+        ResponseCode.TOPIC_NOT_EXIST,
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        ResponseCode.SYSTEM_ERROR,
+        ResponseCode.NO_PERMISSION,
+        ResponseCode.NO_BUYER_ID,
+        ResponseCode.NOT_IN_CURRENT_UNIT,
+    }
+)
+IN_FLIGHT_MAX = 4096  # sends of send_soon() on the wire at a time
+SAME_BROKER_PAUSES_S = (
+    0.0,
+    0.05,
+    0.2,
+    0.5,
+)  # before the n-th attempt, when there is no other broker to turn to
+PROVISIONAL_REFRESH_S = 1.0
+
+Selector = Callable[[Sequence[Queue], Message], Queue]
+
+
+class Producer:
+    """Sends messages of one producer group. Made by ``client.producer(group)``; usable at once."""
+
+    def __init__(
+        self,
+        instance: Instance,
+        group: str,
+        *,
+        timeout: Duration = 3.0,
+        retries: int = 2,
+        retry_not_stored: bool = False,
+        avoid_slow_brokers: bool = False,
+        in_flight_max: int = IN_FLIGHT_MAX,
+        tracer: Tracer | None = None,
+    ) -> None:
+        check_group(group)
+        self.group = group
+        self.timeout_s = seconds(timeout)
+        self.retries = retries
+        self._instance = instance
+        self._wire_group = instance.wire(group)
+        self._sender = Sender(instance, self._wire_group)
+        self._outbox = Outbox(instance.settings, instance.unique_ids)
+        self._health = BrokerHealth() if avoid_slow_brokers else None
+        self._retry_not_stored = retry_not_stored
+        self._slots = asyncio.Semaphore(in_flight_max)
+        self._soon: set[asyncio.Task[SendResult]] = set()
+        self._failures: list[BaseException] = []
+        self._tracer = tracer
+        self._registered = False
+        self._closed = False
+
+    # --- life ---
+
+    async def start(self) -> None:
+        """Announce the group to the brokers. Happens by itself with the first send."""
+        self._check()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self, timeout: Duration | None = None) -> None:
+        """Wait for pending sends (bounded), then take leave. Idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._soon:
+            limit_s = seconds(self._instance.settings.drain_timeout if timeout is None else timeout)
+            _, late = await asyncio.wait(self._soon, timeout=limit_s)
+            for task in late:
+                task.cancel()
+        for error in self._failures:
+            log.warning("group=%s a message of send_soon() was not sent: %s", self.group, error)
+        if self._registered:
+            await self._instance.remove_producer(self._wire_group)
+
+    def _check(self) -> None:
+        self._instance.check_usable()
+        if self._closed:
+            raise ClientClosed(f"producer {self.group!r} is closed")
+        if not self._registered:
+            self._registered = True
+            self._instance.add_producer(self._wire_group)
+
+    # --- sending ---
+
+    async def send(
+        self,
+        message: Message,
+        *,
+        ordering_key: str | None = None,
+        hash: str = "java",
+        queue: Queue | None = None,
+        selector: Selector | None = None,
+        timeout: Duration | None = None,
+    ) -> SendResult:
+        """Send and wait until a broker has stored it.
+
+        ``ordering_key`` keeps messages of one key in one queue, by Java's hash or with ``hash="fnv"`` by the Go
+        client's; ``queue`` or ``selector`` choose a queue outright. Such sends are not retried elsewhere.
+        """
+        self._check()
+        now_ms = self._instance.now_ms()
+        topic = self._instance.wire(message.topic)
+        out = self._outbox.prepare(message, topic, now_ms)
+        if self._outbox.wants_compression(out):
+            await self._outbox.compress(out)
+        timeout_s = self.timeout_s if timeout is None else seconds(timeout)
+        if ordering_key is None and queue is None and selector is None:
+            result = await self._send_anywhere(out, timeout_s)
+        else:
+            chosen = await self._choose(message, topic, ordering_key, hash, queue, selector, timeout_s)
+            result = await self._sender.once(chosen, out, timeout_s)
+        if self._tracer is not None:
+            self._tracer.sent(self.group, message, out, result, self._instance.now_ms() - now_ms)
+        return result
+
+    async def send_oneway(self, message: Message, *, ordering_key: str | None = None) -> None:
+        """Send without waiting for an answer: fast, and nobody knows whether it arrived."""
+        self._check()
+        topic = self._instance.wire(message.topic)
+        out = self._outbox.prepare(message, topic, self._instance.now_ms())
+        if self._outbox.wants_compression(out):
+            await self._outbox.compress(out)
+        route = await self._instance.routes.for_sending(topic)
+        if ordering_key is None:
+            queue = self._next_queue(route, None)
+        else:
+            queue = by_key(route.write_queues, ordering_key)
+        await self._sender.oneway(queue, out, self.timeout_s)
+
+    async def send_batch(
+        self, messages: Iterable[Message], *, queue: Queue | None = None, timeout: Duration | None = None
+    ) -> SendResult:
+        """Send messages of one topic in one request, to one queue; ``msg_id`` lists their ids, comma separated."""
+        self._check()
+        listed = list(messages)
+        topic = self._instance.wire(listed[0].topic) if listed else ""
+        out = self._outbox.prepare_batch(listed, topic, self._instance.now_ms())
+        timeout_s = self.timeout_s if timeout is None else seconds(timeout)
+        if queue is None:
+            return await self._send_anywhere(out, timeout_s)
+        return await self._sender.once(self._wire_queue(queue), out, timeout_s)
+
+    def send_soon(self, message: Message, **options: Any) -> asyncio.Task[SendResult]:
+        """Begin to send and return a task. ``flush()`` waits for all of them; a failure nobody looked at shows there."""
+        self._check()
+        task = asyncio.ensure_future(self._send_bounded(message, options))
+        self._soon.add(task)
+        task.add_done_callback(self._sent_soon)
+        return task
+
+    async def flush(self) -> None:
+        """Wait for everything that ``send_soon`` began; raises the first failure."""
+        while self._soon:
+            await asyncio.wait(self._soon)
+        failures, self._failures = self._failures, []
+        if failures:
+            raise failures[0]
+
+    async def _send_bounded(self, message: Message, options: dict[str, Any]) -> SendResult:
+        async with self._slots:
+            return await self.send(message, **options)
+
+    def _sent_soon(self, task: asyncio.Task[SendResult]) -> None:
+        self._soon.discard(task)
+        if not task.cancelled():
+            error = task.exception()
+            if error is not None:
+                self._failures.append(error)
+
+    # --- attempts ---
+
+    async def _send_anywhere(self, out: Outgoing, timeout_s: float) -> SendResult:
+        """Attempt after attempt, each on another broker if there is one, within one limit of time."""
+        loop = self._instance.loop
+        assert loop is not None
+        deadline = loop.time() + timeout_s
+        avoid: str | None = None
+        stored: SendResult | None = None
+        cause: CometMQError | None = None
+        for attempt in range(self.retries + 1):
+            left_s = deadline - loop.time()
+            if left_s <= 0:
+                break
+            queue = await self._next(out.topic, avoid, attempt, left_s)
+            started = loop.time()
+            try:
+                result = await self._sender.once(queue, out, deadline - started)
+            except Timeout as error:
+                self._note(queue.broker_name, None)
+                raise Timeout(f"sending to topic {out.topic!r}: {error}; outcome unknown") from error
+            except (ConnectionLost, BrokerError) as error:
+                if isinstance(error, BrokerError) and error.code not in RETRY_CODES:
+                    raise
+                cause, avoid = error, queue.broker_name
+                self._note(queue.broker_name, None)
+                self._look_again(out.topic)
+                continue
+            self._note(queue.broker_name, (loop.time() - started) * 1000)
+            if result.status is SendStatus.SEND_OK or not self._retry_not_stored:
+                return result
+            stored, avoid = result, queue.broker_name
+        if stored is not None:
+            return stored
+        raise _failed(out.topic, attempt + 1, cause) from cause
+
+    async def _next(self, topic: str, avoid: str | None, attempt: int, left_s: float) -> Queue:
+        route = self._instance.routes.known(topic)
+        if route is None or not route.write_queues:
+            route = await self._route(topic, left_s)
+        if avoid is not None and all(queue.broker_name == avoid for queue in route.write_queues):
+            pause_s = SAME_BROKER_PAUSES_S[min(attempt, len(SAME_BROKER_PAUSES_S) - 1)]
+            await asyncio.sleep(min(pause_s, left_s))
+        return self._next_queue(route, avoid)
+
+    def _next_queue(self, route: Route, avoid: str | None) -> Queue:
+        if route.provisional:
+            self._look_again(route.topic, PROVISIONAL_REFRESH_S)
+        if self._health is not None:
+            return route.turn.next_healthy(route.write_queues, self._health, self._instance.now_ms())
+        return route.turn.next(route.write_queues, avoid)
+
+    async def _route(self, topic: str, timeout_s: float) -> Route:
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self._instance.routes.for_sending(topic)
+        except TimeoutError as error:
+            if isinstance(error, CometMQError):
+                raise
+            raise Timeout(f"no NameServer said within {timeout_s:.1f} s where topic {topic!r} is") from None
+
+    def _note(self, broker_name: str, latency_ms: float | None) -> None:
+        if self._health is None:
+            return
+        now_ms = self._instance.now_ms()
+        if latency_ms is None:
+            self._health.isolate(broker_name, now_ms)
+        else:
+            self._health.record(broker_name, latency_ms, now_ms)
+
+    def _look_again(self, topic: str, delay_s: float = 0.0) -> None:
+        """Have the route refreshed beside the send; one at a time per topic."""
+        self._instance.refresh_soon(topic, delay_s)
+
+    async def _choose(
+        self,
+        message: Message,
+        topic: str,
+        ordering_key: str | None,
+        hash_name: str,
+        queue: Queue | None,
+        selector: Selector | None,
+        timeout_s: float,
+    ) -> Queue:
+        if queue is not None:
+            await self._route(topic, timeout_s)
+            return self._wire_queue(queue)
+        route = await self._route(topic, timeout_s)
+        if ordering_key is not None:
+            return by_key(route.write_queues, ordering_key, hash_name)
+        assert selector is not None
+        plain = [self._plain_queue(one) for one in route.write_queues]
+        chosen = selector(plain, message)
+        if chosen not in plain:
+            raise ClientError(f"the selector must return one of the queues it was given, not {chosen!r}")
+        return self._wire_queue(chosen)
+
+    async def queues(self, topic: str) -> list[Queue]:
+        """The queues that messages of a topic are spread over."""
+        self._check()
+        route = await self._route(self._instance.wire(topic), self.timeout_s)
+        return [self._plain_queue(queue) for queue in route.write_queues]
+
+    def _wire_queue(self, queue: Queue) -> Queue:
+        return Queue(self._instance.wire(queue.topic), queue.broker_name, queue.queue_id)
+
+    def _plain_queue(self, queue: Queue) -> Queue:
+        return Queue(self._instance.plain(queue.topic), queue.broker_name, queue.queue_id)
+
+    # --- request and reply ---
+
+    async def request(self, message: Message, *, timeout: Duration = 3.0) -> ReceivedMessage:
+        """Send a message and wait for the reply of whoever consumes it."""
+        self._check()
+        from cometmq.client.request_reply import request
+
+        return await request(self._instance, self, message, seconds(timeout))
+
+
+def _failed(topic: str, attempts: int, cause: CometMQError | None) -> SendFailed:
+    code = cause.code if isinstance(cause, BrokerError) else None
+    return SendFailed(f"sending to topic {topic!r} failed {attempts} times; last: {cause}", attempts, code)
