@@ -18,9 +18,11 @@ import importlib.util
 import logging
 import os
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from cometmq.broker import housekeeping
 from cometmq.broker.clients import Consumers, Producers
 from cometmq.broker.config import FAST_PORT_DISTANCE, HA_PORT_DISTANCE, BrokerConfig
 from cometmq.broker.counters import BrokerCounters
@@ -29,15 +31,13 @@ from cometmq.broker.files import ConfigFiles
 from cometmq.broker.filter_data import FILTER_FILE, FilterData
 from cometmq.broker.flow_control import FlowControl
 from cometmq.broker.groups import GROUPS_FILE, SubscriptionGroups
-from cometmq.broker.handlers.clients import drop_expired_clients
 from cometmq.broker.held_pulls import HeldPulls
 from cometmq.broker.locks import QueueLocks
-from cometmq.broker.notifications import Notifications
 from cometmq.broker.offsets import ConsumerOffsets
 from cometmq.broker.periodic import Periodic
-from cometmq.broker.rates import Rates, Totals
+from cometmq.broker.plain_sends import PlainSendPath
 from cometmq.broker.registration import Registration
-from cometmq.broker.stats import MINUTE_SAMPLE_MS, BrokerStats
+from cometmq.broker.stats import BrokerStats
 from cometmq.broker.topics import TOPICS_FILE, Topics
 from cometmq.clock import Clock, now_ms
 from cometmq.net.client import RemotingClient
@@ -70,10 +70,7 @@ HANDLER_FILES = (
 
 NOT_ON_FAST_PORT = (RequestCode.PULL_MESSAGE,)
 PORT_ATTEMPTS_MAX = 50  # tries to find three free neighbouring ports when listenPort is 0
-FIRST_OFFSETS_SAVE_MS = 10_000
-FILTER_SAVE_MS = 10_000
-CLIENT_SCAN_MS = 10_000
-RATES_SAMPLE_MS = 1_000
+COLLECT_MS = 1_000
 STORE_TICK_MS = 2_000
 STOP_GRACE_MS = 500
 
@@ -94,7 +91,6 @@ class Broker:
         self.stats = BrokerStats(
             config.broker_cluster_name, queue_stats=config.enable_detail_stat, now_ms=now_ms
         )
-        self.rates = Rates(now_ms=now_ms)
         self.topics = Topics(config, now_ms=now_ms)
         self.groups = SubscriptionGroups(
             auto_create=lambda: config.auto_create_subscription_group, now_ms=now_ms
@@ -105,9 +101,6 @@ class Broker:
         )
         self.producers = Producers(now_ms=now_ms)
         self.consumers = Consumers(now_ms=now_ms)
-        self.notifications = Notifications(
-            self.consumers, enabled=lambda: config.notify_consumer_ids_changed_enable
-        )
         self.locks = QueueLocks(now_ms=now_ms)
         self.held_pulls = HeldPulls(self.store)
         self.net_config = NetConfig.from_settings(
@@ -124,17 +117,18 @@ class Broker:
         self.recovery: RecoveryReport | None = None
         self.server: RemotingServer | None = None
         self.fast_server: RemotingServer | None = None
-        self._join()
-
-    def _join(self) -> None:
-        """What a change in one part means to others."""
+        self.plain_sends: PlainSendPath | None = None
         self.topics.on_change = self._topics_changed
-        self.groups.on_change = lambda: self.files.changed(GROUPS_FILE)
-        self.consumers.on_change = self.notifications.group_changed
-        self.consumers.on_end = self.filter_data.unregister
+        housekeeping.join(self)
 
-    def _topics_changed(self, names: Any) -> None:
-        self.files.changed(TOPICS_FILE)
+    def save(self, name: str) -> None:
+        """Have a file of the config directory written soon; many calls make one write."""
+        self.files.changed(name)
+
+    def _topics_changed(self, names: Iterable[str]) -> None:
+        self.save(TOPICS_FILE)
+        if self.plain_sends is not None:
+            self.plain_sends.forget(names)
         if self.server is not None:
             self.registration.topics_changed(names)
 
@@ -204,6 +198,8 @@ class Broker:
                     raise
                 continue
             self.server, self.fast_server = server, fast_server
+            self.plain_sends = PlainSendPath(self)
+            server.fast_path = fast_server.fast_path = self.plain_sends.serve
             return
 
     def _make_server(self, table: dict[int, Handler]) -> RemotingServer:
@@ -217,40 +213,14 @@ class Broker:
     # -- periodic work ---------------------------------------------------------------------------------------
 
     def _begin_periodic_work(self) -> None:
-        every = self.periodic.every
-        every(
-            lambda: self.config.flush_consumer_offset_interval,
-            self._save_offsets,
-            first_ms=FIRST_OFFSETS_SAVE_MS,
-        )
-        every(FILTER_SAVE_MS, self._save_filters)
-        every(CLIENT_SCAN_MS, lambda: drop_expired_clients(self))
-        every(MINUTE_SAMPLE_MS, self.stats.sample)
-        every(RATES_SAMPLE_MS, self._sample_rates)
-        every(STORE_TICK_MS, self.store.tick)
+        housekeeping.schedule(self)
+        self.periodic.every(COLLECT_MS, self._collect)
+        self.periodic.every(STORE_TICK_MS, self.store.tick)
 
-    def _save_offsets(self) -> None:
-        if self.offsets.unsaved:
-            self.offsets.unsaved = False
-            self.files.changed(self.offsets.file_name)
-
-    def _save_filters(self) -> None:
-        self.filter_data.drop_dead()
-        if self.filter_data.unsaved:
-            self.filter_data.unsaved = False
-            self.files.changed(FILTER_FILE)
-
-    def _sample_rates(self) -> None:
-        counters = self.counters
-        self.rates.sample(
-            Totals(
-                puts=counters.puts,
-                put_bytes=counters.put_bytes,
-                gets_found=counters.gets_found,
-                gets_missed=counters.gets_missed,
-                messages_out=counters.messages_out,
-            )
-        )
+    def _collect(self) -> None:
+        """Take over what the compiled send path counted."""
+        if self.plain_sends is not None:
+            self.plain_sends.collect()
 
     # -- stop ------------------------------------------------------------------------------------------------
 
@@ -265,8 +235,8 @@ class Broker:
         self.periodic.stop()
         await self.registration.stop()
         await self.client.close()
-        self._save_offsets()
-        self._save_filters()
+        housekeeping.save_offsets(self)
+        housekeeping.save_filters(self)
         self.files.close()
         self.store.close()
 

@@ -188,6 +188,8 @@ def _send_single(
     if refusal is not None:
         return answer(broker, command, refusal)
     result = broker.store.put(message)
+    if result.ok and broker.plain_sends is not None and message.topic == topic.topic_name:
+        broker.plain_sends.admit(topic)
     return _answer_put(broker, connection, command, result, queue_id, message.topic, message.wait_store_ok)
 
 
