@@ -18,7 +18,15 @@ from typing import NamedTuple
 
 from cometmq.clock import Clock, now_ms
 from cometmq.errors import StoreError
-from cometmq.store.index_cy import HEADER_SIZE, KEY_FIELDS, collect_keys, fold_hash, text_hash, walk_chain
+from cometmq.store.index_cy import (
+    HEADER_SIZE,
+    KEY_FIELDS,
+    IndexWriter,
+    collect_keys,
+    fold_hash,
+    text_hash,
+    walk_chain,
+)
 from cometmq.store.index_file import IndexFile, IndexHeader, IndexShape, Submit
 
 Accept = Callable[[int], bool]
@@ -58,9 +66,18 @@ class Index:
         self._lock = threading.Lock()  # guards the lists above against query() and flush() in other threads
         self._scratch = memoryview(array.array("q", bytes(8 * KEY_FIELDS * KEYS_PER_BATCH_MAX)))
         self._synced_ms = 0
-        # Records below this physical offset are indexed; put() ignores their keys when recovery shows them
-        # again.
-        self.indexed_to = 0
+        self._synced_count = 0  # of the current file
+        self._writer: IndexWriter | None = None
+        self._indexed_to = 0
+
+    @property
+    def indexed_to(self) -> int:
+        """Records below this physical offset are indexed; put() passes over them when it gets them again."""
+        return self._writer.indexed_to if self._writer is not None else self._indexed_to
+
+    @property
+    def paths(self) -> list[Path]:
+        return list(self._paths)
 
     # Life
 
@@ -75,33 +92,31 @@ class Index:
             with path.open("rb") as file:
                 self._headers[path] = IndexHeader.parse(file.read(HEADER_SIZE))
         if self._paths:
-            self._current = self._open(self._paths[-1])
+            self._set_current(self._open(self._paths[-1]))
             self._note_end()
 
     def close(self) -> None:
         """Sync the files and let go of them."""
         self.flush()
-        if self._current is not None:
-            self._current.close()
         self.abandon()
 
     def abandon(self) -> None:
         """Let go of everything without syncing."""
         with self._lock:
-            self._current = None
+            for file in [*self._unsynced, self._current]:
+                if file is not None:
+                    file.close()
+            self._set_current(None)
             self._unsynced.clear()
             self._maps.clear()
 
     def destroy(self) -> None:
         """Delete all files."""
-        if self._current is not None:
-            self._current.close()
         paths, self._paths = self._paths, []
         self.abandon()
         self._headers.clear()
-        self.indexed_to = 0
-        for path in paths:
-            path.unlink(missing_ok=True)
+        self._indexed_to = 0
+        _unlink_all(paths)
 
     # Recovery
 
@@ -112,11 +127,12 @@ class Index:
         again. Here entries that are surely older stay. Returns the physical offset from which on records must
         be dispatched again.
         """
-        while self._paths and self._newest_header().end_timestamp_ms > trusted_ms:
-            header = self._newest_header()
-            keep = self._count_before(trusted_ms) if header.begin_timestamp_ms < trusted_ms else 1
+        while self._current is not None:
+            header = self._current.header
+            if header.index_count > 1 and header.end_timestamp_ms <= trusted_ms:
+                break
+            keep = self._count_before(self._current, trusted_ms)
             if keep > 1:
-                assert self._current is not None
                 self._current.keep(keep)
                 break
             self._drop_newest()
@@ -125,32 +141,23 @@ class Index:
 
     def truncate(self, physical_offset: int) -> None:
         """Forget the keys of all records at or behind this offset (the log was cut there)."""
-        while self._paths and self._newest_header().end_physical_offset >= physical_offset:
-            if self._newest_header().begin_physical_offset >= physical_offset:
-                self._drop_newest()
-                continue
-            assert self._current is not None
-            self._current.keep(self._first_entry(lambda offset, _seconds: offset >= physical_offset))
-            break
+        while self._current is not None and self._current.header.end_physical_offset >= physical_offset:
+            if self._current.header.begin_physical_offset < physical_offset:
+                first = self._current.first_entry(lambda offset, _seconds: offset >= physical_offset)
+                self._current.keep(first)
+                break
+            self._drop_newest()
         self._note_end()
 
     # Writing
 
     def put(self, keys: memoryview, count: int) -> None:
         """Put ``count`` triples (hash, physical offset, store time; format 'q'), offsets ascending."""
-        start = 0
-        while start < count and keys[start * KEY_FIELDS + 1] < self.indexed_to:
-            start += 1
-        while start < count:
-            file = self._current
-            if file is None or file.full:
-                file = self._rotate()
-            try:
-                start += file.put(keys, start, count - start)
-            except OSError as error:
-                raise StoreError(
-                    f"The index file {file.path} cannot grow ({error.strerror}): free some space on its disk."
-                ) from error
+        done = self._writer.put(keys, 0, count) if self._writer is not None else 0
+        while done < count:
+            self._make_room()
+            assert self._writer is not None
+            done += self._writer.put(keys, done, count - done)
 
     def put_records(self, records: memoryview, start: int, end: int, physical_base: int) -> None:
         """Index the keys of the records in records[start:end]; ``physical_base``: offset of records[0]."""
@@ -194,10 +201,6 @@ class Index:
             return IndexResult(sorted(offsets), 0, 0)
         return IndexResult(sorted(offsets), last.end_timestamp_ms, last.end_physical_offset)
 
-    @property
-    def paths(self) -> list[Path]:
-        return list(self._paths)
-
     # Care
 
     def flush(self) -> int:
@@ -211,11 +214,12 @@ class Index:
             with self._lock:
                 self._unsynced.remove(file)
             self._synced_ms = synced_ms
-        if current is not None:
-            # Later keys may carry the same millisecond, so only what lies before it is complete.
-            synced_ms = current.header.end_timestamp_ms - (0 if current.full else 1)
+        if current is not None and current.header.index_count != self._synced_count:
+            header = current.header
             current.flush()
-            self._synced_ms = max(self._synced_ms, synced_ms)
+            self._synced_count = header.index_count
+            # Later keys may carry the same millisecond, so only what lies before it is complete.
+            self._synced_ms = max(self._synced_ms, header.end_timestamp_ms - 1)
         return self._synced_ms
 
     def expire(self, min_physical_offset: int) -> int:
@@ -268,8 +272,29 @@ class Index:
                 self._headers[old.path] = header
                 self._unsynced.append(old)
             self._paths.append(new.path)
-            self._current = new
+            self._set_current(new)
         return new
+
+    def _set_current(self, file: IndexFile | None) -> None:
+        indexed_to = self.indexed_to
+        self._current = file
+        self._synced_count = 0
+        self._indexed_to = indexed_to
+        self._writer = file.writer if file is not None else None
+        if self._writer is not None:
+            self._writer.indexed_to = indexed_to
+
+    def _make_room(self) -> None:
+        file = self._current
+        try:
+            if file is None or not file.extend():
+                file = self._rotate()
+                file.extend()
+        except OSError as error:
+            where = file.path if file is not None else self.directory
+            raise StoreError(
+                f"The index {where} cannot grow ({error.strerror}): free some space on its disk."
+            ) from error
 
     def _new_name(self) -> str:
         """Local time; later than the newest name even if the clock was set back: names give the order."""
@@ -282,43 +307,27 @@ class Index:
             name = _file_name(moment + datetime.timedelta(milliseconds=1))
         return name
 
-    def _newest_header(self) -> IndexHeader:
-        assert self._current is not None
-        return self._current.header
-
     def _drop_newest(self) -> None:
         assert self._current is not None
         self._current.close()
-        self._current = None
         self._paths.pop().unlink(missing_ok=True)
+        self._set_current(self._open(self._paths[-1]) if self._paths else None)
         if self._paths:
             del self._headers[self._paths[-1]]
-            self._current = self._open(self._paths[-1])
 
     def _note_end(self) -> None:
-        self.indexed_to = self._newest_header().end_physical_offset + 1 if self._paths else 0
+        self._indexed_to = 0
+        if self._current is not None:
+            self._current.writer.indexed_to = self._current.header.end_physical_offset + 1
 
-    def _count_before(self, trusted_ms: int) -> int:
+    @staticmethod
+    def _count_before(file: IndexFile, trusted_ms: int) -> int:
         """Number of the first entry that may be as young as ``trusted_ms``, at the start of a record."""
-        begin_ms = self._newest_header().begin_timestamp_ms
-        first = self._first_entry(lambda _offset, seconds: begin_ms + seconds * 1000 + 999 >= trusted_ms)
-        file = self._current
-        assert file is not None
+        begin_ms = file.header.begin_timestamp_ms
+        first = file.first_entry(lambda _offset, seconds: begin_ms + seconds * 1000 + 999 >= trusted_ms)
         while 1 < first < file.header.index_count and file.entry(first - 1)[0] == file.entry(first)[0]:
             first -= 1
         return first
-
-    def _first_entry(self, condition: Callable[[int, int], bool]) -> int:
-        """Number of the first entry for which the condition holds; it must hold for all later ones."""
-        assert self._current is not None
-        low, high = 1, self._current.header.index_count
-        while low < high:
-            middle = (low + high) // 2
-            if condition(*self._current.entry(middle)):
-                high = middle
-            else:
-                low = middle + 1
-        return low
 
     def _header(self, path: Path) -> IndexHeader | None:
         current = self._current

@@ -11,6 +11,9 @@ logging here: buffers and integers in, integers out. Layout of an index file (bi
 Keys travel in batches of triples of native 64-bit integers: key hash, physical offset, store timestamp in ms.
 """
 
+# mypy: ignore-errors
+# ruff: noqa: F821
+
 from __future__ import annotations
 
 import struct
@@ -19,6 +22,15 @@ try:
     import cython
 except ModuleNotFoundError:
     from cometmq import _cython as cython
+
+if cython.compiled:
+    from cython.cimports.cpython.buffer import (
+        Py_buffer,
+        PyBUF_SIMPLE,
+        PyBUF_WRITABLE,
+        PyBuffer_Release,
+        PyObject_GetBuffer,
+    )
 
 HEADER_SIZE = 40
 SLOT_SIZE = 4
@@ -105,119 +117,154 @@ def _put_long(p: cython.p_uchar, value: cython.longlong) -> cython.void:
     _put_int(p + 4, cython.cast(cython.uint, value))
 
 
-def put_many(
-    file: memoryview, slot_count: int, index_count_max: int, keys: memoryview, start: int, count: int
-) -> int:
-    """Put ``count`` keys from triple ``start`` on into the file; how many fitted before the file was full."""
-    _check_size(len(file), slot_count, index_count_max)
-    if start < 0 or count < 0 or (start + count) * KEY_FIELDS * 8 > keys.nbytes:
-        raise ValueError("more keys announced than given")
-    if cython.compiled:
-        return _put_many_c(file, slot_count, index_count_max, keys, start, count)
-    return _put_many_py(file, slot_count, index_count_max, keys, start, count)
+@cython.cclass
+class IndexWriter:
+    """Write end of one index file. Puts a batch per call; stops where it must not write (``limit``)."""
 
+    limit = cython.declare(cython.longlong, visibility="public")  # entries below this number may be written
+    indexed_to = cython.declare(
+        cython.longlong, visibility="public"
+    )  # keys of earlier records are passed over
+    _view: object
+    _slot_count: cython.longlong
+    _index_count_max: cython.longlong
+    _base: cython.p_uchar
 
-def _check_size(size: int, slot_count: int, index_count_max: int) -> None:
-    if slot_count <= 0 or size < HEADER_SIZE + SLOT_SIZE * slot_count + ENTRY_SIZE * index_count_max:
-        raise ValueError("the index file is smaller than its slots and entries")
+    def __init__(self, view: memoryview, slot_count: int, index_count_max: int) -> None:
+        _check_size(len(view), slot_count, index_count_max)
+        self._view = view
+        self._slot_count = slot_count
+        self._index_count_max = index_count_max
+        self.limit = index_count_max
+        self.indexed_to = 0
+        if cython.compiled:
+            self._attach(view)
 
+    def put(self, keys: memoryview, start: int, count: int) -> int:
+        """Put ``count`` keys from triple ``start`` on; how many were put or passed over before the limit."""
+        if start < 0 or count < 0 or start + count > len(keys) // KEY_FIELDS:
+            raise ValueError("more keys announced than given")
+        if cython.compiled:
+            return self._put_c(keys, start, count)
+        return self._put_py(keys, start, count)
 
-def _put_many_py(
-    file: memoryview, slot_count: int, index_count_max: int, keys: memoryview, start: int, count: int
-) -> int:
-    begin_ms, end_ms, begin_offset, end_offset, used_slots, next_entry = _HEADER.unpack_from(file, 0)
-    next_entry = max(next_entry, 1)
-    entries = HEADER_SIZE + SLOT_SIZE * slot_count
-    put = 0
-    while put < count and next_entry < index_count_max:
-        at = (start + put) * KEY_FIELDS
-        key_hash, physical_offset, time_ms = keys[at], keys[at + 1], keys[at + 2]
-        if next_entry == 1:
-            begin_ms, begin_offset = time_ms, physical_offset
-        slot_at = HEADER_SIZE + SLOT_SIZE * (key_hash % slot_count)
-        previous = _INT.unpack_from(file, slot_at)[0]
-        if previous <= 0 or previous > next_entry:
-            previous = 0
-            used_slots += 1
-        seconds = min(max((time_ms - begin_ms) // 1000, 0), TIME_DIFF_MAX_S) if begin_ms > 0 else 0
-        _ENTRY.pack_into(
-            file, entries + ENTRY_SIZE * next_entry, key_hash, physical_offset, seconds, previous
-        )
-        _INT.pack_into(file, slot_at, next_entry)
-        next_entry += 1
-        put += 1
-        end_ms, end_offset = time_ms, physical_offset
-    if put:
+    @cython.cfunc
+    def _attach(self, view: object) -> object:
+        # The pointer stays valid while self._view keeps the mapping alive.
+        buffer: Py_buffer
+        PyObject_GetBuffer(view, cython.address(buffer), PyBUF_WRITABLE)
+        self._base = cython.cast(cython.p_uchar, buffer.buf)
+        PyBuffer_Release(cython.address(buffer))
+        return None
+
+    def _put_py(self, keys: memoryview, start: int, count: int) -> int:
+        file, slot_count = self._view, self._slot_count
+        begin_ms, end_ms, begin_offset, end_offset, used_slots, next_entry = _HEADER.unpack_from(file, 0)
+        next_entry = max(next_entry, 1)
+        limit = min(self.limit, self._index_count_max)
+        entries = HEADER_SIZE + SLOT_SIZE * slot_count
+        done = 0
+        while done < count and next_entry < limit:
+            at = (start + done) * KEY_FIELDS
+            key_hash, physical_offset, time_ms = keys[at], keys[at + 1], keys[at + 2]
+            done += 1
+            if physical_offset < self.indexed_to:
+                continue
+            if next_entry == 1:
+                begin_ms, begin_offset = time_ms, physical_offset
+            slot_at = HEADER_SIZE + SLOT_SIZE * (key_hash % slot_count)
+            previous = _INT.unpack_from(file, slot_at)[0]
+            if previous <= 0 or previous > next_entry:
+                previous = 0
+                used_slots += 1
+            seconds = min(max((time_ms - begin_ms) // 1000, 0), TIME_DIFF_MAX_S) if begin_ms > 0 else 0
+            at = entries + ENTRY_SIZE * next_entry
+            _ENTRY.pack_into(file, at, key_hash, physical_offset, seconds, previous)
+            _INT.pack_into(file, slot_at, next_entry)
+            next_entry += 1
+            end_ms, end_offset = time_ms, physical_offset
         _HEADER.pack_into(file, 0, begin_ms, end_ms, begin_offset, end_offset, used_slots, next_entry)
-    return put
+        # Not beyond: the next batch may begin with further keys of the same record.
+        self.indexed_to = max(self.indexed_to, end_offset)
+        return done
 
+    @cython.cfunc
+    def _put_c(self, keys: object, start: cython.longlong, count: cython.longlong) -> cython.longlong:
+        buffer: Py_buffer
+        PyObject_GetBuffer(keys, cython.address(buffer), PyBUF_SIMPLE)
+        try:
+            if (start + count) * 24 > buffer.len:
+                raise ValueError("keys must be 64-bit integers")
+            return self._put_keys(cython.cast(cython.pointer(cython.longlong), buffer.buf) + start * 3, count)
+        finally:
+            PyBuffer_Release(cython.address(buffer))
 
-@cython.cfunc
-def _put_many_c(
-    file: cython.uchar[::1],
-    slot_count: cython.longlong,
-    index_count_max: cython.longlong,
-    keys: cython.longlong[::1],
-    start: cython.longlong,
-    count: cython.longlong,
-) -> cython.longlong:
-    if count == 0:
-        return 0
-    base: cython.p_uchar = cython.address(file[0])
-    slots: cython.ulonglong = slot_count
-    key: cython.pointer(cython.longlong) = cython.address(keys[start * 3])
-    entry: cython.p_uchar
-    slot: cython.p_uchar
-    begin_ms: cython.longlong = _get_long(base)
-    begin_offset: cython.longlong = _get_long(base + 16)
-    end_ms: cython.longlong = 0
-    end_offset: cython.longlong = 0
-    seconds: cython.longlong
-    used_slots: cython.longlong = _get_int(base + 32)
-    next_entry: cython.longlong = max(_get_int(base + 36), 1)
-    previous: cython.longlong
-    put: cython.longlong = 0
-    # Touch all slots first: independent loads overlap, while the loop below would wait for each in turn.
-    touched: cython.uint = 0
-    i: cython.longlong
-    for i in range(count):
-        touched += base[40 + 4 * (cython.cast(cython.ulonglong, key[i * 3]) % slots)]
-    if touched == 0xFFFFFFFF:
-        return 0  # not with batches below 16 million keys; keeps the loads from being optimised away
-    entry = base + 40 + 4 * slot_count + 20 * next_entry
-    while put < count and next_entry < index_count_max:
-        if next_entry == 1:
-            begin_ms = key[2]
-            begin_offset = key[1]
-        slot = base + 40 + 4 * (cython.cast(cython.ulonglong, key[0]) % slots)
-        previous = _get_int(slot)
-        if previous <= 0 or previous > next_entry:
-            previous = 0
-            used_slots += 1
-        seconds = 0
-        if begin_ms > 0 and key[2] > begin_ms:
-            seconds = (key[2] - begin_ms) // 1000
-            if seconds > 0x7FFFFFFF:
-                seconds = 0x7FFFFFFF
-        _put_int(entry, cython.cast(cython.uint, key[0]))
-        _put_long(entry + 4, key[1])
-        _put_int(entry + 12, cython.cast(cython.uint, seconds))
-        _put_int(entry + 16, cython.cast(cython.uint, previous))
-        _put_int(slot, cython.cast(cython.uint, next_entry))
-        end_offset = key[1]
-        end_ms = key[2]
-        key += 3
-        entry += 20
-        next_entry += 1
-        put += 1
-    if put:
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def _put_keys(self, key: cython.pointer(cython.longlong), count: cython.longlong) -> cython.longlong:
+        base: cython.p_uchar = self._base
+        slots: cython.ulonglong = self._slot_count
+        entry: cython.p_uchar
+        slot: cython.p_uchar
+        limit: cython.longlong = min(self.limit, self._index_count_max)
+        indexed_to: cython.longlong = self.indexed_to
+        begin_ms: cython.longlong = _get_long(base)
+        end_ms: cython.longlong = _get_long(base + 8)
+        begin_offset: cython.longlong = _get_long(base + 16)
+        end_offset: cython.longlong = _get_long(base + 24)
+        used_slots: cython.longlong = _get_int(base + 32)
+        next_entry: cython.longlong = max(_get_int(base + 36), 1)
+        seconds: cython.longlong
+        previous: cython.longlong
+        done: cython.longlong = 0
+        # Touch all slots first: independent loads overlap, while the loop below would wait for each in turn.
+        touched: cython.uint = 0
+        i: cython.longlong
+        for i in range(count):
+            touched += base[40 + 4 * (cython.cast(cython.ulonglong, key[i * 3]) % slots)]
+        if touched == 0xFFFFFFFF:
+            return 0  # not with batches below 16 million keys; keeps the loads from being optimised away
+        entry = base + 40 + 4 * slots + 20 * next_entry
+        while done < count and next_entry < limit:
+            if key[1] >= indexed_to:
+                if next_entry == 1:
+                    begin_ms = key[2]
+                    begin_offset = key[1]
+                slot = base + 40 + 4 * (cython.cast(cython.ulonglong, key[0]) % slots)
+                previous = _get_int(slot)
+                if previous <= 0 or previous > next_entry:
+                    previous = 0
+                    used_slots += 1
+                seconds = 0
+                if begin_ms > 0 and key[2] > begin_ms:
+                    seconds = (key[2] - begin_ms) // 1000
+                    if seconds > 0x7FFFFFFF:
+                        seconds = 0x7FFFFFFF
+                _put_int(entry, cython.cast(cython.uint, key[0]))
+                _put_long(entry + 4, key[1])
+                _put_int(entry + 12, cython.cast(cython.uint, seconds))
+                _put_int(entry + 16, cython.cast(cython.uint, previous))
+                _put_int(slot, cython.cast(cython.uint, next_entry))
+                end_offset = key[1]
+                end_ms = key[2]
+                entry += 20
+                next_entry += 1
+            key += 3
+            done += 1
         _put_long(base, begin_ms)
         _put_long(base + 8, end_ms)
         _put_long(base + 16, begin_offset)
         _put_long(base + 24, end_offset)
         _put_int(base + 32, cython.cast(cython.uint, used_slots))
         _put_int(base + 36, cython.cast(cython.uint, next_entry))
-    return put
+        if end_offset > indexed_to:
+            self.indexed_to = end_offset
+        return done
+
+
+def _check_size(size: int, slot_count: int, index_count_max: int) -> None:
+    if slot_count <= 0 or size < HEADER_SIZE + SLOT_SIZE * slot_count + ENTRY_SIZE * index_count_max:
+        raise ValueError("the index file is smaller than its slots and entries")
 
 
 def walk_chain(
@@ -286,7 +333,7 @@ def _walk_chain_py(
 
 @cython.cfunc
 def _walk_chain_c(
-    file: cython.uchar[::1],
+    file: object,
     slot_count: cython.longlong,
     index_count_max: cython.longlong,
     key_hash: cython.longlong,
@@ -296,7 +343,10 @@ def _walk_chain_c(
     found: cython.longlong[::1],
     steps_max: cython.longlong,
 ) -> tuple:
-    base: cython.p_uchar = cython.address(file[0])
+    buffer: Py_buffer
+    PyObject_GetBuffer(file, cython.address(buffer), PyBUF_SIMPLE)
+    base: cython.p_uchar = cython.cast(cython.p_uchar, buffer.buf)
+    PyBuffer_Release(cython.address(buffer))  # the caller's reference keeps the memory
     entries: cython.p_uchar = base + 40 + 4 * slot_count
     at: cython.p_uchar
     file_begin_ms: cython.longlong = _get_long(base)
@@ -473,7 +523,7 @@ def _fold(value: cython.longlong) -> cython.longlong:
 
 @cython.cfunc
 def _collect_keys_c(
-    log: cython.uchar[::1],
+    log: object,
     start: cython.longlong,
     end: cython.longlong,
     physical_base: cython.longlong,
@@ -481,7 +531,10 @@ def _collect_keys_c(
 ) -> tuple:
     if end - start < 91:
         return 0, start
-    base: cython.p_uchar = cython.address(log[0])
+    buffer: Py_buffer
+    PyObject_GetBuffer(log, cython.address(buffer), PyBUF_SIMPLE)
+    base: cython.p_uchar = cython.cast(cython.p_uchar, buffer.buf)
+    PyBuffer_Release(cython.address(buffer))  # the caller's reference keeps the memory
     record: cython.p_uchar
     item: cython.p_uchar
     last: cython.p_uchar

@@ -20,7 +20,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cometmq.store.index_cy import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE, put_many, rebuild_slots
+from cometmq.store.index_cy import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE, IndexWriter, rebuild_slots
+from cometmq.store.mapped_file import clear_range
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +63,7 @@ class IndexShape(NamedTuple):
 
 
 class IndexFile:
-    """One file, mapped writable. Allocation is ahead of the writer, never behind."""
+    """One file, mapped writable. ``writer`` puts the keys; at its limit ask ``extend``."""
 
     def __init__(self, path: Path, shape: IndexShape, submit: Submit | None) -> None:
         self.path = path
@@ -77,13 +78,18 @@ class IndexFile:
         except OSError:
             os.close(self._descriptor)
             raise
-        self._allocated_to = shape.entries_at
-        self._preparing: threading.Event | None = None
-        self._prepare_ahead(0, shape.entries_at)
+        self.writer = IndexWriter(self.view, *shape)
+        self.writer.limit = 0
+        self._allocated_to = shape.entries_at  # the writer may use this much
+        self._ahead_to = 0  # and this much soon, made ready by the background
+        self._preparing = threading.Event()
+        self._preparing.set()
+        self._prepare(0, shape.entries_at)
 
     @property
     def header(self) -> IndexHeader:
-        return IndexHeader.parse(self.view)
+        header = IndexHeader.parse(self.view)
+        return header._replace(index_count=min(header.index_count, self.shape.index_count_max))
 
     @property
     def full(self) -> bool:
@@ -93,24 +99,28 @@ class IndexFile:
         """A new file carries its predecessor's end in all four fields until the first key comes."""
         _HEADER.pack_into(self.view, 0, timestamp_ms, timestamp_ms, physical_offset, physical_offset, 0, 0)
 
-    def put(self, keys: memoryview, start: int, count: int) -> int:
-        """Put keys; how many fitted. OSError when the disk is full."""
-        used = self.shape.entries_at + ENTRY_SIZE * self.header.index_count
-        wanted = min(used + ENTRY_SIZE * count, self.shape.file_size)
-        if wanted > self._allocated_to:
-            self._allocate(wanted)
-        elif self._allocated_to - wanted < ALLOCATE_CHUNK_SIZE // 2:
-            self._allocate_ahead()
-        return put_many(self.view, self.shape.hash_slot_count, self.shape.index_count_max, keys, start, count)
+    def extend(self) -> bool:
+        """The writer came to its limit: move it. False if the file is full; OSError if the disk is."""
+        next_entry = self.header.index_count
+        if next_entry >= self.shape.index_count_max:
+            return False
+        self._preparing.wait()
+        self._allocated_to = max(self._allocated_to, self._ahead_to)
+        self._allocate(self.shape.entries_at + ENTRY_SIZE * (next_entry + 1))
+        self.writer.limit = (self._allocated_to - self.shape.entries_at) // ENTRY_SIZE
+        self._prepare(self._allocated_to, min(self._allocated_to + ALLOCATE_CHUNK_SIZE, self.shape.file_size))
+        return True
 
     def keep(self, count: int) -> None:
         """Forget all entries from number ``count`` on; slots and chains are made anew from the rest."""
         old = self.header
         if count >= old.index_count:
             return
+        # After a power cut there may be holes among the entries; writing them needs room like any new entry.
+        self._allocate(self.shape.entries_at + ENTRY_SIZE * old.index_count)
         used_slots = rebuild_slots(self.view, self.shape.hash_slot_count, self.shape.index_count_max, count)
         first, last = (self.shape.entries_at + ENTRY_SIZE * number for number in (count, old.index_count))
-        self.view[first:last] = bytes(last - first)
+        clear_range(self.view, first, last)
         offset, seconds = self.entry(count - 1)
         end_ms = min(old.begin_timestamp_ms + seconds * 1000 + 999, old.end_timestamp_ms)
         _HEADER.pack_into(
@@ -123,49 +133,53 @@ class IndexFile:
         offset, seconds = struct.unpack_from(">qi", self.view, at)
         return offset, seconds
 
+    def first_entry(self, condition: Callable[[int, int], bool]) -> int:
+        """Number of the first entry for which the condition holds; it must hold for all later ones too."""
+        low, high = 1, self.header.index_count
+        while low < high:
+            middle = (low + high) // 2
+            if condition(*self.entry(middle)):
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
     def flush(self) -> None:
         """Any thread."""
         os.fdatasync(self._descriptor)
 
     def close(self) -> None:
         """Wait for the background and let go; views handed out keep the mapping alive."""
-        if self._preparing is not None:
-            self._preparing.wait()
+        self._preparing.wait()
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
 
     def _allocate(self, wanted: int) -> None:
-        if self._preparing is not None:
-            self._preparing.wait()
         if wanted > self._allocated_to:
-            start = self._allocated_to
             end = min(wanted + ALLOCATE_CHUNK_SIZE, self.shape.file_size)
-            os.posix_fallocate(self._descriptor, start, end - start)
+            os.posix_fallocate(self._descriptor, self._allocated_to, end - self._allocated_to)
             self._allocated_to = end
 
-    def _allocate_ahead(self) -> None:
-        end = min(self._allocated_to + ALLOCATE_CHUNK_SIZE, self.shape.file_size)
-        if end > self._allocated_to:
-            self._prepare_ahead(self._allocated_to, end)
-
-    def _prepare_ahead(self, start: int, end: int) -> None:
-        """Allocate and populate [start, end) in the background; without one there is nothing ahead to do."""
-        if self._submit is None or (self._preparing is not None and not self._preparing.is_set()):
+    def _prepare(self, start: int, end: int) -> None:
+        """Allocate and populate [start, end) in the background, if there is one."""
+        if self._submit is None or start >= end:
             return
-        done = self._preparing = threading.Event()
+        self._preparing.clear()
+        try:
+            self._submit(lambda: self._prepare_now(start, end))
+        except RuntimeError:  # the background is shutting down
+            self._preparing.set()
 
-        def prepare() -> None:
-            try:
-                os.posix_fallocate(self._descriptor, start, end - start)
-                self._allocated_to = max(self._allocated_to, end)
-                _populate(self.view, start, end)
-            except OSError as error:
-                log.warning("index file %s: no room ahead (%s)", self.path, error.strerror)
-            finally:
-                done.set()
-
-        self._submit(prepare)
+    def _prepare_now(self, start: int, end: int) -> None:
+        try:
+            os.posix_fallocate(self._descriptor, start, end - start)
+            _populate(self.view, start, end)
+            self._ahead_to = end
+        except OSError as error:
+            log.warning("index file %s: no room ahead (%s)", self.path, error.strerror)
+        finally:
+            self._preparing.set()
 
 
 def _populate(view: memoryview, start: int, end: int) -> None:

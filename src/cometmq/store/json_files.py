@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from cometmq.clock import Clock, now_ms
-from cometmq.errors import StoreError
+from cometmq.errors import ProtocolError, StoreError
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ class JsonFile:
         self._readable = False
 
     def load(self, parse: Callable[[bytes], T]) -> T | None:
-        """The parsed file, else the parsed ``.bak``, else None. ``parse`` raises ValueError on bad text."""
+        """The parsed file, else the parsed ``.bak``, else None. Whatever ``parse`` raises means bad text."""
         try:
             value = self._parse(self.path, parse)
             if value is not None:
@@ -63,7 +63,7 @@ class JsonFile:
         """Replace the file and sync; any thread, one at a time."""
         with self._lock:
             try:
-                self._replace(text.encode())
+                self._replace(text.encode("utf-8", "replace"))
             except OSError as error:
                 raise StoreError(
                     f"The config file {self.path} cannot be written ({error.strerror}): "
@@ -82,7 +82,7 @@ class JsonFile:
             return None
         try:
             return parse(data)
-        except ValueError as error:
+        except (ValueError, TypeError, LookupError, AttributeError, ProtocolError) as error:
             raise StoreError(
                 f"The config file {path} cannot be understood ({error}): "
                 "repair it, or remove it together with its twin without or with .bak to start from defaults."
@@ -135,6 +135,7 @@ class DirtySaver:
         self._submit = submit
         self._now_ms = now_ms
         self._dirty = False
+        self._failing = False
         self._idle = threading.Event()
         self._idle.set()
         self._saved_at_ms = -interval_ms
@@ -176,10 +177,13 @@ class DirtySaver:
         try:
             self.file.save(text)
             self.save_count += 1
+            self._failing = False
         except StoreError as error:
             self.error_count += 1
             self._dirty = True  # tried again at the next tick
-            log.error("%s", error)
+            if not self._failing:
+                log.error("%s", error)
+            self._failing = True
         finally:
             self._idle.set()
 

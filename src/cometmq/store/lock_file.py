@@ -36,7 +36,7 @@ class LockFile:
 
     def acquire(self) -> None:
         """Take the lock or raise StoreError that says who has it."""
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             if _identity(os.stat(self.path)) in _held_here:
                 raise _locked(self.path, os.getpid())
         try:
