@@ -127,9 +127,7 @@ class FilterData:
         for data in subscriptions:
             topics.add(data.topic)
             if not is_tag(data.expression_type) and data.sub_string:
-                self._register(
-                    data.topic, group, data.sub_string, data.expression_type, data.sub_version
-                )
+                self._register(data.topic, group, data.sub_string, data.expression_type, data.sub_version)
         for known in [known for known in self if known.group == group and known.topic not in topics]:
             self._die(known)
 

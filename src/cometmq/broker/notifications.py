@@ -1,8 +1,8 @@
 """NOTIFY_CONSUMER_IDS_CHANGED: telling the members of a group that it changed, so that they share its queues anew.
 
-Members are told at once, the one who caused it included, before its heartbeat is answered. In a group with many members
-that all join within a moment, at once would mean members times members frames; there the changes of a tenth of a second
-are told together. Event loop only.
+Members are told at once, the one who caused it included, before its heartbeat is answered. In a group with
+many members that all join within a moment, at once would mean members times members frames; there the
+changes of a tenth of a second are told together. Event loop only.
 """
 
 from __future__ import annotations

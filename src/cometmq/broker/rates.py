@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import deque
+from datetime import datetime
 from typing import NamedTuple
 
 from cometmq.clock import Clock, now_ms
@@ -89,12 +90,17 @@ class Rates:
         self.get_time_max_ms = 0
         self.puts_failed = 0
         self.totals = Totals()
+        self._day = 0  # of the last reading
         self.midnight = Totals()
         self.midnight_before = Totals()
 
     def sample(self, totals: Totals) -> None:
-        """Once a second."""
+        """Once a second. The first reading after local midnight ends the day."""
         now = self._now_ms()
+        day = datetime.fromtimestamp(now / 1000).toordinal()
+        if self._day not in (0, day):
+            self.begin_day()
+        self._day = day
         self.totals = totals
         self._readings.append((now, totals))
         if now - self._put_times_since_ms >= PUT_TIMES_ROUND_MS:
@@ -102,7 +108,7 @@ class Rates:
             self.put_times.end_round()
 
     def begin_day(self) -> None:
-        """At local midnight."""
+        """Note the totals from which a new day counts."""
         self.midnight_before, self.midnight = self.midnight, self.totals
 
     def rate(self, field: str, window_s: int) -> float | None:

@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from cometmq.broker.rates import Rates
 from cometmq.clock import Clock, now_ms
 
 TOPIC_PUT_NUMS = "TOPIC_PUT_NUMS"
@@ -198,9 +199,7 @@ class BrokerStats:
         self.minute = Clockwork(MINUTE_SAMPLE_MS, MINUTE_READINGS_MAX)
         self.hour = Clockwork(HOUR_SAMPLE_MS, HOUR_READINGS_MAX)
         self.day = Clockwork(DAY_SAMPLE_MS, DAY_READINGS_MAX)
-        self.fall_behind_bytes: dict[
-            tuple[str, str, int], int
-        ] = {}  # (group, topic, queue) -> at the last pull
+        self.rates = Rates(now_ms=now_ms)
 
     # --- counting ---
 

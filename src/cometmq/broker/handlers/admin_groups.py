@@ -104,7 +104,9 @@ def get_consume_stats(broker: Broker, connection: Connection, request: RemotingC
 
 def _progress(broker: Broker, group: str, topic: str, queue_nums: int) -> dict[MessageQueue, OffsetWrapper]:
     return {
-        MessageQueue(topic, broker.config.broker_name, queue_id): _queue_progress(broker, group, topic, queue_id)
+        MessageQueue(topic, broker.config.broker_name, queue_id): _queue_progress(
+            broker, group, topic, queue_id
+        )
         for queue_id in range(queue_nums)
     }
 
@@ -159,7 +161,8 @@ def query_consume_time_span(
     header = TopicGroupHeader.decode(request.ext_fields)
     config = find_topic(broker, header.topic)
     spans = [
-        _time_span(broker, header.group, header.topic, queue_id) for queue_id in range(config.write_queue_nums)
+        _time_span(broker, header.group, header.topic, queue_id)
+        for queue_id in range(config.write_queue_nums)
     ]
     return request.response(body=QueryConsumeTimeSpanBody(consume_time_span_set=spans).encode())
 
@@ -190,7 +193,8 @@ def query_correction_offset(
 ) -> RemotingCommand:
     """Per queue the lowest offset of the groups that count; the largest number where ``compareGroup`` is behind it.
 
-    The original deletes the offsets of ``filterGroups`` while it leaves them out. Here asking changes nothing.
+    The original deletes the offsets of ``filterGroups`` while it leaves them out. Here asking changes
+    nothing.
     """
     header = QueryCorrectionOffsetHeader.decode(request.ext_fields)
     without = [group for group in (header.filter_groups or "").split(",") if group]
@@ -205,7 +209,9 @@ def query_correction_offset(
 
 
 def clone_group_offset(broker: Broker, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-    """Copy the offsets of a group in one topic or, without a topic, in all. (The original then copies none.)"""
+    """Copy the offsets of a group in one topic or, without a topic, in all. (The original then copies
+    none.)
+    """
     header = CloneGroupOffsetHeader.decode(request.ext_fields)
     topics = [header.topic] if header.topic and header.topic.strip() else None
     for topic in topics or broker.offsets.topics_of(header.src_group):

@@ -6,7 +6,13 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
-from cometmq.broker.topics import LMQ_PREFIX, SCHEDULE_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC, name_problem
+from cometmq.broker.topics import (
+    LMQ_PREFIX,
+    SCHEDULE_TOPIC,
+    TRANS_HALF_TOPIC,
+    TRANS_OP_HALF_TOPIC,
+    name_problem,
+)
 from cometmq.errors import BrokerError
 from cometmq.protocol.bodies.group import GroupList
 from cometmq.protocol.bodies.stats import TopicOffset, TopicStatsTable
@@ -23,12 +29,16 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-QUEUE_NUMS_MAX = 65_536  # of one topic on one broker; the original has no limit, and walks all of them when asked
-NOT_SET = "not set any response code"  # remark of some successful answers; tools print it
-SLAVE = (
-    "Can't modify topic or subscription group from slave broker, please execute it from master broker."
+QUEUE_NUMS_MAX = (
+    65_536  # of one topic on one broker; the original has no limit, and walks all of them when asked
 )
-KEPT_WITHOUT_CONFIG = (SCHEDULE_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC)  # these have queues but no config
+NOT_SET = "not set any response code"  # remark of some successful answers; tools print it
+SLAVE = "Can't modify topic or subscription group from slave broker, please execute it from master broker."
+KEPT_WITHOUT_CONFIG = (
+    SCHEDULE_TOPIC,
+    TRANS_HALF_TOPIC,
+    TRANS_OP_HALF_TOPIC,
+)  # these have queues but no config
 
 
 def handlers(broker: Broker) -> dict[int, Handler]:
@@ -59,7 +69,8 @@ def _refuse_name(broker: Broker, topic: str) -> None:
 def _refuse_queue_nums(name: str, value: int) -> None:
     if not 0 <= value <= QUEUE_NUMS_MAX:
         raise BrokerError(
-            ResponseCode.SYSTEM_ERROR, f"{name} is {value}; a topic has 0 to {QUEUE_NUMS_MAX} queues per broker."
+            ResponseCode.SYSTEM_ERROR,
+            f"{name} is {value}; a topic has 0 to {QUEUE_NUMS_MAX} queues per broker.",
         )
 
 
@@ -83,12 +94,16 @@ async def update_and_create_topic(
             topic_sys_flag=header.topic_sys_flag or 0,
         )
     )
-    await broker.registration.settled()
+    await broker.registration.register_topics([header.topic])
     return request.response(remark=NOT_SET)
 
 
-def delete_topic_in_broker(broker: Broker, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-    """The settings go, and the queues of every topic that has none; the log keeps the messages until they expire."""
+def delete_topic_in_broker(
+    broker: Broker, connection: Connection, request: RemotingCommand
+) -> RemotingCommand:
+    """The settings go, and the queues of every topic that has none; the log keeps the messages until they
+    expire.
+    """
     refuse_on_slave(broker)
     topic = TopicHeader.decode(request.ext_fields).topic
     _refuse_name(broker, topic)
@@ -162,5 +177,7 @@ def query_topic_consume_by_who(
     return request.response(body=GroupList(group_list=sorted(groups)).encode())
 
 
-def get_system_topic_list(broker: Broker, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+def get_system_topic_list(
+    broker: Broker, connection: Connection, request: RemotingCommand
+) -> RemotingCommand:
     return request.response(body=TopicList(topic_list=sorted(broker.topics.system_topics)).encode())

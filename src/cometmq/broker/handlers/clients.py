@@ -1,7 +1,8 @@
 """HEART_BEAT 34, UNREGISTER_CLIENT 35, GET_CONSUMER_LIST_BY_GROUP 38, CHECK_CLIENT_CONFIG 46.
 
-Thousands of clients send the same heartbeat every thirty seconds. A connection remembers its last one with what it
-led to; when the bytes are equal and nobody changed those entries since, only the time is noted. Event loop only.
+Thousands of clients send the same heartbeat every thirty seconds. A connection remembers its last one with
+what it led to; when the bytes are equal and nobody changed those entries since, only the time is noted.
+Event loop only.
 """
 
 from __future__ import annotations
@@ -86,7 +87,11 @@ def heart_beat(broker: Broker, connection: Connection, request: RemotingCommand)
 
 
 def _client_info(
-    broker: Broker, connection: Connection, request: RemotingCommand, client_id: str, last: LastHeartbeat | None
+    broker: Broker,
+    connection: Connection,
+    request: RemotingCommand,
+    client_id: str,
+    last: LastHeartbeat | None,
 ) -> ClientInfo:
     """The entry of this connection: one for all its groups, made at the first heartbeat."""
     if last is None:

@@ -34,7 +34,9 @@ def handlers(broker: Broker) -> dict[int, Handler]:
     }
 
 
-def query_consumer_offset(broker: Broker, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+def query_consumer_offset(
+    broker: Broker, connection: Connection, request: RemotingCommand
+) -> RemotingCommand:
     header = QueryConsumerOffsetHeader.decode(request.ext_fields)
     offset = broker.offsets.query(header.consumer_group, header.topic, header.queue_id)
     if offset >= 0:
