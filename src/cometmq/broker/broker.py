@@ -45,6 +45,7 @@ from cometmq.net.config import NetConfig, frame_size_from
 from cometmq.net.metrics import NetMetrics
 from cometmq.net.server import Handler, RemotingServer
 from cometmq.protocol.codes import RequestCode
+from cometmq.protocol.filters.bloom import BloomFilter
 from cometmq.protocol.host import encode_host
 from cometmq.store.model import RecoveryReport
 from cometmq.store.store import MessageStore
@@ -97,7 +98,9 @@ class Broker:
         )
         self.offsets = ConsumerOffsets(enable_lmq=config.enable_lmq)
         self.filter_data = FilterData(
-            clean_time_span_ms=lambda: config.filter_data_clean_time_span, now_ms=now_ms
+            bloom=BloomFilter.of(config.max_error_rate_of_bloom_filter, config.expect_consumer_num_use_filter),
+            clean_time_span_ms=lambda: config.filter_data_clean_time_span,
+            now_ms=now_ms,
         )
         self.producers = Producers(now_ms=now_ms)
         self.consumers = Consumers(now_ms=now_ms)

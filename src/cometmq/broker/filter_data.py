@@ -5,22 +5,21 @@ that does not compile removes the entry (the group's pulls then fail instead of 
 the group leaves, its entries are dead; dead ones are dropped after a day. The times matter for the Bloom
 bits of the ConsumeQueue extension: they are valid only for messages stored after ``born_time``.
 
-Pure table, loop thread only. Compiler and Bloom filter come in as functions: see ``sql_compiler`` and
-``bloom_bits``.
+Pure table, loop thread only.
 """
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cometmq.clock import Clock, now_ms
 from cometmq.errors import CometMQError
 from cometmq.protocol import json_java
+from cometmq.protocol.filters import sql92
+from cometmq.protocol.filters.bloom import BloomFilter
 
 if TYPE_CHECKING:
     from cometmq.protocol.bodies.heartbeat import SubscriptionData
@@ -30,11 +29,12 @@ log = logging.getLogger(__name__)
 FILTER_FILE = "consumerFilter.json"
 TAG = "TAG"
 SQL92 = "SQL92"
+ERROR_PERCENT = 20  # maxErrorRateOfBloomFilter
+GROUPS_EXPECTED = 32  # expectConsumerNumUseFilter
 CLEAN_TIME_SPAN_MS = 86_400_000  # filterDataCleanTimeSpan
 DEAD_AT_LOAD_MS = 30_000  # loaded entries count as dead since then, until their group comes back
 
-Compiled = Any  # callable(properties) -> True, False or None
-Compiler = Callable[[str, str], Compiled]  # (expression type, expression); raises when it does not compile
+Compiled = Callable[[Mapping[str, str]], bool | None]
 BloomBits = tuple[int, tuple[int, ...]]  # number of bits, positions
 
 
@@ -50,12 +50,9 @@ def compile_expression(expression_type: str, expression: str) -> Compiled:
     """Compile with the filter module of the type; raises ExpressionError with the parser's words."""
     if expression_type != SQL92:
         raise ExpressionError(f"The expression type {expression_type} is unknown; TAG and SQL92 exist.")
-    if importlib.util.find_spec("cometmq.protocol.filters.sql92") is None:
-        raise ExpressionError("This build has no SQL92 filter; subscribe by tags.")
-    sql92 = importlib.import_module("cometmq.protocol.filters.sql92")
     try:
         return sql92.compile(expression)
-    except (CometMQError, ValueError) as error:
+    except sql92.Sql92Error as error:
         raise ExpressionError(str(error)) from error
 
 
@@ -71,7 +68,7 @@ class GroupFilter:
     born_time_ms: int
     dead_time_ms: int = 0
     bloom: BloomBits | None = None
-    compiled: Compiled = None
+    compiled: Compiled | None = None
 
     @property
     def dead(self) -> bool:
@@ -97,13 +94,11 @@ class FilterData:
     def __init__(
         self,
         *,
-        compiler: Compiler = compile_expression,
-        bloom_bits: Callable[[str], BloomBits] | None = None,
+        bloom: BloomFilter | None = None,
         clean_time_span_ms: Callable[[], int] = lambda: CLEAN_TIME_SPAN_MS,
         now_ms: Clock = now_ms,
     ) -> None:
-        self._compiler = compiler
-        self._bloom_bits = bloom_bits
+        self._bloom = bloom or BloomFilter.of(ERROR_PERCENT, GROUPS_EXPECTED)
         self._clean_time_span_ms = clean_time_span_ms
         self._now_ms = now_ms
         self._topics: dict[str, dict[str, GroupFilter]] = {}
@@ -118,6 +113,21 @@ class FilterData:
     def __iter__(self) -> Iterator[GroupFilter]:
         for groups in self._topics.values():
             yield from groups.values()
+
+    def _bits(self, topic: str, group: str) -> BloomBits:
+        return self._bloom.bit_count, self._bloom.positions(group, topic)
+
+    def bit_map(self, topic: str, properties: Mapping[str, str]) -> bytes | None:
+        """The bits of all groups whose expression is true for a message; None when no group filters the
+        topic.
+        """
+        filters = self._topics.get(topic)
+        if not filters:
+            return None
+        wanted = (known for known in filters.values() if known.compiled is not None)
+        return self._bloom.bit_map(
+            known.bloom[1] for known in wanted if known.bloom and known.compiled(properties) is True
+        )
 
     # --- what heartbeats do ---
 
@@ -137,7 +147,7 @@ class FilterData:
             if version == known.client_version and known.dead:
                 self._revive(known)
             return
-        bloom = self._bloom_bits(f"{group}#{topic}") if self._bloom_bits is not None else None
+        bloom = self._bits(topic, group)
         same = known is not None and (expression, expression_type, bloom) == (
             known.expression, known.expression_type, known.bloom,
         )  # fmt: skip
@@ -152,7 +162,7 @@ class FilterData:
         self.unsaved = True
         groups = self._topics.setdefault(created.topic, {})
         try:
-            created.compiled = self._compiler(created.expression_type, created.expression)
+            created.compiled = compile_expression(created.expression_type, created.expression)
         except ExpressionError as error:
             log.warning("filter does not compile group=%s topic=%s: %s", created.group, created.topic, error)
             groups.pop(created.group, None)
@@ -206,7 +216,7 @@ class FilterData:
             for topic in (content.get("filterDataByTopic") or {}).values()
             for entry in (topic.get("groupFilterData") or {}).values()
         ]
-        if self._bloom_bits is not None and any(not self._same_bloom(known) for known in loaded):
+        if any(known.bloom != self._bits(known.topic, known.group) for known in loaded):
             log.info("filter data is not used because the Bloom filter was made with other parameters")
             return
         for known in loaded:
@@ -214,14 +224,9 @@ class FilterData:
                 known.dead_time_ms = max(known.born_time_ms, self._now_ms() - DEAD_AT_LOAD_MS)
             self._load(known)
 
-    def _same_bloom(self, known: GroupFilter) -> bool:
-        return self._bloom_bits is not None and known.bloom == self._bloom_bits(
-            f"{known.group}#{known.topic}"
-        )
-
     def _load(self, known: GroupFilter) -> None:
         try:
-            known.compiled = self._compiler(known.expression_type, known.expression)
+            known.compiled = compile_expression(known.expression_type, known.expression)
         except ExpressionError as error:
             log.warning("filter does not compile group=%s topic=%s: %s", known.group, known.topic, error)
             return

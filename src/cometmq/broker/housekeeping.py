@@ -9,13 +9,14 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from cometmq.broker.filter_data import FILTER_FILE
+from cometmq.broker.filter_data import FILTER_FILE, FilterData
 from cometmq.broker.groups import GROUPS_FILE
 from cometmq.broker.handlers.clients import drop_expired_clients
 from cometmq.broker.notifications import Notifications
 from cometmq.broker.rates import Totals
 from cometmq.broker.slow_consumers import SLOW_CONSUMERS_CHECK_MS, stop_slow_consumers
 from cometmq.broker.stats import MINUTE_SAMPLE_MS
+from cometmq.protocol.record_cy import decode_records
 
 if TYPE_CHECKING:
     from cometmq.broker.broker import Broker
@@ -34,6 +35,14 @@ def join(broker: Broker) -> None:
     broker.consumers.on_change = notifications.group_changed
     broker.consumers.on_end = broker.filter_data.unregister
     broker.groups.on_change = partial(broker.save, GROUPS_FILE)
+    if broker.config.enable_calc_filter_bit_map:
+        broker.store.filter_bit_map = partial(filter_bit_map, broker.filter_data)
+
+
+def filter_bit_map(filter_data: FilterData, topic: str, record: memoryview) -> bytes | None:
+    """Which groups want a message that was just appended; for the extension of its ConsumeQueue."""
+    (message,) = decode_records(record)
+    return filter_data.bit_map(topic, message.properties)
 
 
 def schedule(broker: Broker) -> None:
