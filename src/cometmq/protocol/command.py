@@ -27,6 +27,7 @@ import msgspec
 from cometmq.errors import LocalProtocolError, RemoteProtocolError
 from cometmq.protocol import json_java
 from cometmq.protocol.codes import VERSION, LanguageCode, SerializeType
+from cometmq.protocol.frame_cy import decode_ext_fields
 from cometmq.protocol.limits import (
     EXT_FIELD_COUNT_MAX,
     EXT_KEY_SIZE_MAX,
@@ -323,36 +324,12 @@ def _decode_binary_header(header: memoryview) -> RemotingCommand:
         opaque,
         flag,
         _text(header[_FIXED.size : remark_end]) if remark_size else None,
-        _decode_ext_block(header[block_start : block_start + block_size]) if block_size else None,
+        decode_ext_fields(header, block_start, block_start + block_size) if block_size else None,
         b"",
         _LANGUAGES.get(language, LanguageCode.OTHER),
         version,
         SerializeType.ROCKETMQ,
     )
-
-
-def _decode_ext_block(block: memoryview) -> dict[str, str]:
-    """The fields of the block. An empty name or value is no field (Java reads null), the last of two wins."""
-    fields: dict[str, str] = {}
-    position, end = 0, len(block)
-    while position < end:
-        key, position = _decode_piece(block, position, _SHORT)
-        value, position = _decode_piece(block, position, _INT)
-        if key and value:
-            fields[key] = value
-            if len(fields) > EXT_FIELD_COUNT_MAX:
-                raise RemoteProtocolError(f"A header has more than {EXT_FIELD_COUNT_MAX} ext fields.")
-    return fields
-
-
-def _decode_piece(block: memoryview, position: int, length_word: struct.Struct) -> tuple[str, int]:
-    start = position + length_word.size
-    if start > len(block):
-        raise RemoteProtocolError("The ext block of a binary header is cut off.")
-    (size,) = length_word.unpack_from(block, position)
-    if size < 0 or start + size > len(block):
-        raise RemoteProtocolError(f"An ext field of {size} bytes is longer than what is left of its block.")
-    return _text(block[start : start + size]), start + size
 
 
 def _text(data: memoryview) -> str:
