@@ -73,21 +73,20 @@ class UniqueIds:
         self._prefix = (address + process).hex().upper()
         self._now_ms = now_ms
         self._counter = 0
-        self._month_start = 0
-        self._month_check_at = 0  # after this moment the month is computed again
+        self._month_start = self._month_end = 0
 
     def next(self) -> str:
         """One more id."""
         now = self._now_ms()
-        if not self._month_start <= now < self._month_check_at:
+        if not self._month_start <= now < self._month_end:
             self._month_start = month_start_ms(now)
-            self._month_check_at = now + _MONTH_CHECK_MS
+            self._month_end = month_start_ms(self._month_start + _LONGER_THAN_A_MONTH_MS)
         counter = self._counter
         self._counter = counter + 1 & 0xFFFF
         return f"{self._prefix}{now - self._month_start & 0xFFFFFFFF:08X}{counter:04X}"
 
 
-_MONTH_CHECK_MS = 60_000
+_LONGER_THAN_A_MONTH_MS = 32 * 24 * 3600 * 1000
 
 
 class UniqueIdParts(NamedTuple):
