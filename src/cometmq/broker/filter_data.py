@@ -67,18 +67,19 @@ class GroupFilter:
     client_version: int
     born_time_ms: int
     dead_time_ms: int = 0
-    bloom: BloomBits | None = None
+    bloom: BloomBits = (0, ())
     compiled: Compiled | None = None
 
     @property
     def dead(self) -> bool:
         return self.dead_time_ms >= self.born_time_ms
 
+    def wants(self, properties: Mapping[str, str]) -> bool:
+        return self.compiled is not None and self.compiled(properties) is True
+
     def as_json(self) -> dict[str, Any]:
-        members: dict[str, Any] = {}
-        if self.bloom is not None:
-            members["bloomFilterData"] = {"bitNum": self.bloom[0], "bitPos": list(self.bloom[1])}
-        return members | {
+        return {
+            "bloomFilterData": {"bitNum": self.bloom[0], "bitPos": list(self.bloom[1])},
             "bornTime": self.born_time_ms,
             "clientVersion": self.client_version,
             "consumerGroup": self.group,
@@ -124,10 +125,7 @@ class FilterData:
         filters = self._topics.get(topic)
         if not filters:
             return None
-        wanted = (known for known in filters.values() if known.compiled is not None)
-        return self._bloom.bit_map(
-            known.bloom[1] for known in wanted if known.bloom and known.compiled(properties) is True
-        )
+        return self._bloom.bit_map(known.bloom[1] for known in filters.values() if known.wants(properties))
 
     # --- what heartbeats do ---
 
@@ -234,7 +232,7 @@ class FilterData:
 
 
 def _from_json(entry: dict[str, Any]) -> GroupFilter:
-    bloom = entry.get("bloomFilterData")
+    bloom = entry.get("bloomFilterData") or {}
     return GroupFilter(
         topic=str(entry["topic"]),
         group=str(entry["consumerGroup"]),
@@ -243,5 +241,5 @@ def _from_json(entry: dict[str, Any]) -> GroupFilter:
         client_version=int(entry.get("clientVersion", 0)),
         born_time_ms=int(entry.get("bornTime", 0)),
         dead_time_ms=int(entry.get("deadTime", 0)),
-        bloom=None if bloom is None else (int(bloom["bitNum"]), tuple(int(bit) for bit in bloom["bitPos"])),
+        bloom=(int(bloom.get("bitNum", 0)), tuple(int(bit) for bit in bloom.get("bitPos", ()))),
     )
