@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, cast
 from cometmq.errors import ConnectionLost, RemoteProtocolError, Timeout
 from cometmq.net.addresses import format_address, host_bytes, plain_host
 from cometmq.net.metrics import CloseReason
-from cometmq.net.receive import LENGTH_SIZE, FrameReceiver
+from cometmq.net.receive import LENGTH_SIZE, FrameReceiver, bad_length, frames_before_bad_length
 from cometmq.protocol.command import Buffer, RemotingCommand, decode_frame
 from cometmq.protocol.frame_cy import split_frames
 
@@ -79,7 +79,7 @@ class Connection(asyncio.BufferedProtocol):
         self.last_active_ms = endpoint.now_ms()
         self.partial_since_ms = 0  # when the incomplete frame began, 0 = none
         self.bytes_written = 0
-        self.drained_bytes = 0  # how much had left the output buffer when the expiry scan looked last
+        self.drained_bytes = -1  # how much had left the output buffer when the expiry scan looked last
         self.drained_at_ms = 0
         self.in_flight = 0
         self.on_close: list[CloseCallback] = []
@@ -164,8 +164,6 @@ class Connection(asyncio.BufferedProtocol):
                 self.partial_since_ms = 0  # a frame was finished; what is left belongs to the next one
             if rest < end and not self.closed:
                 self._keep_rest(view, rest, end)
-        except RemoteProtocolError as error:
-            self._refuse(view, end, error)
         except Exception:
             log.exception("connection=%s peer=%s failed and is closed", self.id, self.peer)
             self.close(CloseReason.INTERNAL_ERROR)
@@ -180,7 +178,14 @@ class Connection(asyncio.BufferedProtocol):
         start = fast_path(self, view, 0, end) if fast_path is not None else 0
         if start == end:
             return end
-        ends, _ = split_frames(view, start, end, self._endpoint.config.frame_size_max)
+        try:
+            ends, _ = split_frames(view, start, end, self._endpoint.config.frame_size_max)
+        except RemoteProtocolError:  # the rest is refused once the good frames before it are served
+            ends = frames_before_bad_length(view, start, end, self._endpoint.config.frame_size_max)
+        return self._dispatch_frames(view, start, end, ends)
+
+    def _dispatch_frames(self, view: memoryview, start: int, end: int, ends: list[int]) -> int:
+        fast_path = self._endpoint.fast_path
         for frame_end in ends:
             if frame_end <= start:
                 continue  # the fast path took it
@@ -194,7 +199,12 @@ class Connection(asyncio.BufferedProtocol):
 
     def _frame(self, frame: memoryview) -> None:
         self._frames_seen = True
-        self._endpoint.dispatch(self, decode_frame(frame))
+        try:
+            command = decode_frame(frame)
+        except RemoteProtocolError as error:
+            self._refuse(frame, error)
+        else:
+            self._endpoint.dispatch(self, command)
 
     def _must_stop(self) -> bool:
         """True when the peer does not take its answers: the frames left must wait."""
@@ -206,14 +216,18 @@ class Connection(asyncio.BufferedProtocol):
         if self._write_paused:
             self._stash = bytes(view[start:end])
             return
+        if bad_length(view, start, end, self._endpoint.config.frame_size_max):
+            self._refuse(view[start:end], RemoteProtocolError("The length word of a frame is impossible."))
+            return
         self._receiver.keep(view, start, end)
         self.partial_since_ms = self.partial_since_ms or self.last_active_ms
 
-    def _refuse(self, view: memoryview, end: int, error: RemoteProtocolError) -> None:
+    def _refuse(self, rest: memoryview, error: RemoteProtocolError) -> None:
+        """Close because of the length word at the begin of ``rest``, or because a frame cannot be decoded."""
         reason = CloseReason.BAD_FRAME
-        if not self._frames_seen and view[0] == TLS_HANDSHAKE_BYTE:
+        if not self._frames_seen and rest[0] == TLS_HANDSHAKE_BYTE:
             reason = CloseReason.TLS_REFUSED
-        elif end >= LENGTH_SIZE and getattr(error, "too_large", False):
+        elif int.from_bytes(rest[:LENGTH_SIZE], "big") + LENGTH_SIZE > self._endpoint.config.frame_size_max:
             reason = CloseReason.FRAME_TOO_LARGE
         log.info("connection=%s peer=%s closed reason=%s: %s", self.id, self.peer, reason, error)
         self.close(reason)

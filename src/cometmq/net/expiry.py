@@ -15,7 +15,7 @@ def expiry_reason(connection: Connection, now_ms: int, config: NetConfig, idle_m
     if connection.closed:
         overdue = now_ms - connection.closed_at_ms > config.close_linger_ms
         return CloseReason.LOCAL if overdue else None
-    if connection.write_paused:
+    if connection.write_paused or connection.unsent_bytes:
         return _slow_reader(connection, now_ms, config)
     if connection.partial_since_ms and _half_frame_overdue(connection, now_ms, config):
         return CloseReason.HALF_FRAME
@@ -28,7 +28,8 @@ def _slow_reader(connection: Connection, now_ms: int, config: NetConfig) -> Clos
     """A full output buffer is no fault as long as it drains; one that stands still is."""
     drained = connection.bytes_written - connection.unsent_bytes
     if drained != connection.drained_bytes:
-        connection.drained_bytes, connection.drained_at_ms = drained, now_ms
+        connection.drained_bytes = drained
+        connection.drained_at_ms = connection.last_active_ms = now_ms
         return None
     return (
         CloseReason.SLOW_READER

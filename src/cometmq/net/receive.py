@@ -17,6 +17,26 @@ SHARED_SIZE = 256 * 1024
 LARGE_FRAME_SIZE = 32 * 1024
 OWN_SIZE_MIN = 64 * 1024
 LENGTH_SIZE = 4
+FRAME_SIZE_MIN = 8  # length word and header word
+
+
+def bad_length(view: memoryview, start: int, end: int, frame_size_max: int) -> bool:
+    """True when the frame that begins at ``start`` cannot be one."""
+    if end - start < LENGTH_SIZE:
+        return False
+    size = LENGTH_SIZE + int.from_bytes(view[start : start + LENGTH_SIZE], "big")
+    return not FRAME_SIZE_MIN <= size <= frame_size_max
+
+
+def frames_before_bad_length(view: memoryview, start: int, end: int, frame_size_max: int) -> list[int]:
+    """Where the good frames before the first impossible length word end. Only for bytes known to be bad."""
+    ends: list[int] = []
+    while end - start >= LENGTH_SIZE and not bad_length(view, start, end, frame_size_max):
+        start += LENGTH_SIZE + int.from_bytes(view[start : start + LENGTH_SIZE], "big")
+        if start > end:
+            break
+        ends.append(start)
+    return ends
 
 
 class SharedBuffer:

@@ -1,8 +1,8 @@
 """TLS settings under RocketMQ's names, the ssl contexts made from them, and their reload when files change.
 
 Two things differ from the Java server: a client certificate that is asked for is always verified (so
-``require`` without ``authClient`` is refused), and nothing below TLS 1.2 is spoken. As in Java, ``authServer``
-verifies the chain and not the host name, because clients reach brokers by the address in the route.
+``require`` without ``authClient`` is refused), and nothing below TLS 1.2 is spoken. As in Java,
+``authServer`` verifies the chain and not the host name: clients reach brokers by the address in the route.
 """
 
 from __future__ import annotations

@@ -1,0 +1,95 @@
+"""NameServer settings: every key of a RocketMQ 4.9 ``namesrv.conf`` with its type and default.
+
+The object is live: UPDATE_NAMESRV_CONFIG changes it. Keys marked "no effect" exist so that an existing file
+works as it is and shows again in GET_NAMESRV_CONFIG.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+from cometmq.errors import ConfigError
+from cometmq.properties_file import (
+    BadProperties,
+    apply_properties,
+    as_properties,
+    format_properties,
+    parse_bytes,
+)
+
+log = logging.getLogger(__name__)
+
+LISTEN_PORT_DEFAULT = 9876
+SYSTEM_PROPERTY_PREFIXES = ("tls.", "rocketmq.", "com.rocketmq.")  # accepted in the file, kept as text
+FIXED_KEYS = ("kvConfigPath", "configStorePath")  # cannot be changed while the server runs
+
+
+@dataclass(kw_only=True)
+class NameServerConfig:
+    listen_port: int = LISTEN_PORT_DEFAULT
+    kv_config_path: str = ""  # $HOME/namesrv/kvConfig.json when empty
+    config_store_path: str = ""  # $HOME/namesrv/namesrv.properties when empty, or the file given with -c
+    order_message_enable: bool = False  # routes carry the order configuration of a topic
+    rocketmq_home: str = ""
+    product_env_name: str = "center"  # no effect
+    cluster_test: bool = False  # no effect: routes are never asked from another environment
+    server_channel_max_idle_time_seconds: int = 120
+    server_oneway_semaphore_value: int = 256
+    server_socket_backlog: int = 1024
+    server_socket_snd_buf_size: int = 0
+    server_socket_rcv_buf_size: int = 0
+    write_buffer_high_water_mark: int = 0
+    write_buffer_low_water_mark: int = 0
+    server_async_semaphore_value: int = 64  # no effect: this server sends no requests
+    server_worker_threads: int = 8  # no effect, as all threads and selectors below
+    server_callback_executor_threads: int = 0
+    server_selector_threads: int = 3
+    server_pooled_byte_buf_allocator_enable: bool = True
+    use_epoll_native_selector: bool = False
+
+    bind_address: str = field(default="", metadata={"key": None})  # ours; every address when empty
+    # tls.* and other system properties of the file, and bindAddress
+    extra: dict[str, str] = field(default_factory=dict, metadata={"key": None})
+
+    def __post_init__(self) -> None:
+        home = os.path.join(os.path.expanduser("~"), "namesrv")
+        self.kv_config_path = self.kv_config_path or os.path.join(home, "kvConfig.json")
+        self.config_store_path = self.config_store_path or os.path.join(home, "namesrv.properties")
+        self.rocketmq_home = self.rocketmq_home or os.environ.get("ROCKETMQ_HOME", "")
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str]) -> Self:
+        """Read a properties file; it becomes ``configStorePath``, the file that updates rewrite."""
+        try:
+            properties = parse_bytes(Path(path).read_bytes())
+        except (OSError, BadProperties) as error:
+            raise ConfigError(f"The configuration {os.fspath(path)} cannot be read: {error}") from error
+        config = cls()
+        for warning in config.update(properties):
+            log.warning("%s: %s", os.fspath(path), warning)
+        config.config_store_path = os.path.abspath(path)
+        return config
+
+    def update(self, properties: Mapping[str, str]) -> list[str]:
+        """Lay properties over the settings; returns a sentence for each key that had no effect."""
+        known: dict[str, str] = {}
+        for key, text in properties.items():
+            if key.startswith(SYSTEM_PROPERTY_PREFIXES):
+                self.extra[key] = text
+            elif key == "bindAddress":
+                self.bind_address = self.extra[key] = text.strip()
+            else:
+                known[key] = text
+        return apply_properties(self, known)
+
+    def as_properties(self) -> dict[str, str]:
+        """Every key with its value, as GET_NAMESRV_CONFIG shows them."""
+        return {**as_properties(self), **self.extra}
+
+    def as_text(self) -> str:
+        return format_properties(self.as_properties())
