@@ -1,0 +1,40 @@
+"""Run a NameServer with the settings of a RocketMQ 4.9 namesrv.conf (properties file)."""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+from cometmq.cli.server import add_server_options, add_setting_option, say, serve, settings_of
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-c", "--config", metavar="FILE", help="properties file (namesrv.conf)")
+    parser.add_argument("-p", "--print-config", action="store_true", help="print every setting and exit")
+    add_setting_option(parser)
+    add_server_options(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    from cometmq.logging_setup import set_up_logging
+    from cometmq.metrics.service import NameServerMetrics
+    from cometmq.nameserver.config import NameServerConfig
+    from cometmq.nameserver.server import NameServer
+
+    set_up_logging(args.log_level, as_json=args.log_json)
+    config = NameServerConfig.from_file(args.config) if args.config else NameServerConfig()
+    for problem in config.update(settings_of(args.settings)):
+        print(f"cometmq nameserver: {problem}")
+    if args.print_config:
+        for key, value in sorted(config.as_properties().items()):
+            print(f"{key}={value}")
+        return 0
+    nameserver = NameServer(config)
+    metrics = NameServerMetrics(nameserver, args.metrics_host, args.metrics_port)
+
+    async def ready() -> None:
+        await metrics.start()
+        say("The Name Server boot success. serializeType=JSON")
+        say(f"ready nameserver={nameserver.address} pid={os.getpid()}{metrics.suffix}")
+
+    return serve(nameserver, args, ready)

@@ -1,0 +1,116 @@
+"""What the commands that run a server share: options, the event loop, signals, and the words on the terminal.
+
+A server is anything with ``async start()`` and ``async stop()``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import gc
+import os
+import signal
+import sys
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
+
+from cometmq.errors import ConfigError
+from cometmq.logging_setup import LEVELS, set_up_logging
+
+STOP_LIMIT_S = 5.0
+
+
+class Server(Protocol):
+    async def start(self) -> Any: ...
+
+    async def stop(self) -> None: ...
+
+
+def add_server_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--metrics-port",
+        type=int,
+        metavar="PORT",
+        help="serve Prometheus metrics and health on this port (0: any)",
+    )
+    parser.add_argument(
+        "--metrics-host", default="", metavar="HOST", help="address for --metrics-port (default: all)"
+    )
+    parser.add_argument("--log-level", choices=LEVELS, default="info")
+    parser.add_argument("--log-json", action="store_true", help="one JSON object per log line")
+
+
+def add_setting_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-o",
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        dest="settings",
+        help="a setting as in the configuration file; wins over it (may be given several times)",
+    )
+
+
+def settings_of(pairs: list[str]) -> dict[str, str]:
+    settings = {}
+    for pair in pairs:
+        key, separator, value = pair.partition("=")
+        if not separator or not key.strip():
+            raise ConfigError(f"{pair!r} is not of the form key=value.")
+        settings[key.strip()] = value.strip()
+    return settings
+
+
+def serve(server: Server, args: argparse.Namespace, ready: Callable[[], Coroutine[Any, Any, None]]) -> int:
+    """Run a server until SIGTERM or SIGINT; ``ready`` is called once it serves."""
+    set_up_logging(args.log_level, as_json=args.log_json)
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        return runner.run(_serve(server, ready))
+
+
+async def _serve(server: Server, ready: Callable[[], Coroutine[Any, Any, None]]) -> int:
+    stop = asyncio.Event()
+    _on_signals(stop)
+    try:
+        await server.start()
+        await ready()
+        gc.collect()
+        gc.freeze()  # what stands now stays: the collector need not look at it again
+        await stop.wait()
+    finally:
+        # Also after a failed start: what did start must let go of its files and ports.
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(server.stop(), STOP_LIMIT_S)
+    return 0
+
+
+def _on_signals(stop: asyncio.Event) -> None:
+    """The first signal stops in order, the second at once."""
+
+    def received() -> None:
+        if stop.is_set():
+            os._exit(130)
+        stop.set()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        with contextlib.suppress(NotImplementedError):  # Windows
+            loop.add_signal_handler(number, received)
+
+
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop when it is there."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory
+
+
+def say(line: str) -> None:
+    """A line for whoever started the server; at once, also into a pipe."""
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()

@@ -1,0 +1,56 @@
+"""When sends are refused as busy."""
+
+from __future__ import annotations
+
+import asyncio
+
+from cometmq.broker.config import BrokerConfig
+from cometmq.broker.flow_control import FlowControl
+
+
+class Stopwatch:
+    def __init__(self) -> None:
+        self.ms = 1
+
+    def __call__(self) -> int:
+        return self.ms * 1_000_000
+
+
+def test_send_behind_a_stall_in_the_same_turn_of_the_loop_is_refused() -> None:
+    async def main() -> None:
+        clock = Stopwatch()
+        flow = FlowControl(BrokerConfig(), monotonic_ns=clock)
+        assert flow.refusal() is None
+        clock.ms += 199
+        assert flow.refusal() is None
+        clock.ms += 1
+        remark = flow.refusal()
+        assert remark == (
+            "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, "
+            "period in queue: 200ms, size of queue: 0"
+        )
+        await asyncio.sleep(0)  # the next turn: whoever is served now has not waited
+        assert flow.refusal() is None
+        assert flow.refused == 1
+
+    asyncio.run(main())
+
+
+def test_stall_is_ignored_when_fast_failure_is_off() -> None:
+    async def main() -> None:
+        clock = Stopwatch()
+        flow = FlowControl(BrokerConfig(broker_fast_failure_enable=False), monotonic_ns=clock)
+        assert flow.refusal() is None
+        clock.ms += 5_000
+        assert flow.refusal() is None
+
+    asyncio.run(main())
+
+
+def test_too_many_answers_waiting_for_the_disk_is_overload() -> None:
+    async def main() -> None:
+        flow = FlowControl(BrokerConfig(send_thread_pool_queue_capacity=2))
+        flow.waiting = 2
+        assert flow.refusal() == "[OVERLOAD]system busy, start flow control for a while"
+
+    asyncio.run(main())
