@@ -16,7 +16,7 @@ from cometmq.broker.notifications import Notifications
 from cometmq.broker.rates import Totals
 from cometmq.broker.slow_consumers import SLOW_CONSUMERS_CHECK_MS, stop_slow_consumers
 from cometmq.broker.stats import MINUTE_SAMPLE_MS
-from cometmq.protocol.record_cy import decode_records
+from cometmq.protocol.record_cy import decode_record
 
 if TYPE_CHECKING:
     from cometmq.broker.broker import Broker
@@ -41,7 +41,7 @@ def join(broker: Broker) -> None:
 
 def filter_bit_map(filter_data: FilterData, topic: str, record: memoryview) -> bytes | None:
     """Which groups want a message that was just appended; for the extension of its ConsumeQueue."""
-    (message,) = decode_records(record)
+    message = decode_record(record)
     return filter_data.bit_map(topic, message.properties)
 
 

@@ -38,9 +38,9 @@ from cometmq.protocol.headers import (
     ResumeCheckHalfMessageHeader,
     ViewBrokerStatsHeader,
 )
-from cometmq.protocol.message_id import decode_offset_id
+from cometmq.protocol.message_id import parse_offset_message_id
 from cometmq.protocol.properties import encode_properties
-from cometmq.protocol.record_cy import decode_records
+from cometmq.protocol.record_cy import decode_record
 from cometmq.store.model import StoreMessage
 
 if TYPE_CHECKING:
@@ -214,7 +214,7 @@ def resume_check_half_message(
     """Append a half message that was given up once more, with its counter of checks at zero."""
     header = ResumeCheckHalfMessageHeader.decode(request.ext_fields)
     try:
-        record = broker.store.read_record(decode_offset_id(header.msg_id or "").physical_offset)
+        record = broker.store.read_record(parse_offset_message_id(header.msg_id or "").physical_offset)
         message = _half_message_again(broker, bytes(record or b""))
     except (CometMQError, ValueError) as error:
         raise BrokerError(ResponseCode.SYSTEM_ERROR, RESUME_EXCEPTION) from error
@@ -225,7 +225,7 @@ def resume_check_half_message(
 
 def _half_message_again(broker: Broker, record: bytes) -> StoreMessage | None:
     """None when the record is no half message: it names no real topic."""
-    (found,) = decode_records(record)
+    found = decode_record(record)
     if names.PROPERTY_REAL_TOPIC not in found.properties:
         return None
     properties = {**found.properties, names.PROPERTY_TRANSACTION_CHECK_TIMES: "0"}

@@ -38,7 +38,7 @@ from cometmq.protocol.headers import (
     ResetOffsetHeader,
 )
 from cometmq.protocol.message import MessageQueue
-from cometmq.protocol.message_id import decode_offset_id
+from cometmq.protocol.message_id import parse_offset_message_id
 
 if TYPE_CHECKING:
     from cometmq.broker.broker import Broker
@@ -140,7 +140,7 @@ async def consume_message_directly(
     header = ConsumeMessageDirectlyHeader.decode(request.ext_fields)
     client_id = header.client_id or "null"
     _online(broker, header.consumer_group, client_id)
-    physical_offset = decode_offset_id(header.msg_id or "").physical_offset
+    physical_offset = parse_offset_message_id(header.msg_id or "").physical_offset
     record = broker.store.read_record(physical_offset)
     if record is None:
         raise BrokerError(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {physical_offset}")
