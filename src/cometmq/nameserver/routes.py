@@ -2,63 +2,36 @@
 
 Theory of operation
 -------------------
-Three tables describe the cluster (topic -> broker name -> queues; broker name -> id -> address; cluster -> broker
-names) and one says who is alive (address -> last registration). A registration carries a *data version*; the queues of a
-master are taken over when it differs from the stored one, and only then, because wiped write permissions
-live in these tables and must outlast the unchanged registrations that come every 30 s.
+Three tables describe the cluster (topic -> broker name -> queues; broker name -> id -> address; cluster ->
+broker names) and one says who is alive (address -> last registration). A registration carries a *data version*;
+the queues of a master are taken over when it differs from the stored one, and only then, because wiped write
+permissions live in these tables and must outlast the unchanged registrations that come every 30 s.
 
-A broker that changed one topic registers that topic alone, under its new version ("incremental"). If that is the
-first thing a restarted NameServer hears, the version looks known while the other topics are missing. So the
-live entry also remembers how many topics came with its version: a registration of the same version with more topics
-than that is taken over too. A registration is known to be complete when it names the broker's own topic, which every
-broker has; until then a QUERY_DATA_VERSION is answered with "changed" so that the broker sends everything.
+A broker that changed one topic registers that topic alone, under its new version ("incremental"). If that is
+the first thing a restarted NameServer hears, the version looks known while the other topics are missing. So the
+live entry also remembers how many topics came with its version: a registration of the same version with more
+topics than that is taken over too. A registration is known to be complete when it names the broker's own topic,
+which every broker has; until then QUERY_DATA_VERSION answers "changed", so that the broker sends everything.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+
+import msgspec
+
+from cometmq.protocol.bodies.route import MASTER_ID, BrokerData, QueueData
+from cometmq.protocol.bodies.topic import DataVersion
 
 log = logging.getLogger(__name__)
 
-MASTER_ID = 0
 BROKER_EXPIRY_MS = 120_000
 PERM_READ = 4
 PERM_WRITE = 2
 UNIT_FLAG = 1
 UNIT_SUB_FLAG = 2
-
-
-@dataclass(frozen=True)
-class DataVersion:
-    """Equal or not; which of two is newer is never asked."""
-
-    timestamp_ms: int = 0
-    counter: int = 0
-
-
-@dataclass(frozen=True)
-class Queues:
-    """The queues of one topic on one broker name."""
-
-    broker_name: str
-    read_queue_nums: int
-    write_queue_nums: int
-    perm: int
-    topic_sys_flag: int = 0
-
-    def with_perm(self, perm: int) -> Queues:
-        return Queues(self.broker_name, self.read_queue_nums, self.write_queue_nums, perm, self.topic_sys_flag)
-
-
-@dataclass
-class BrokerGroup:
-    """A broker name: the master and its replicas."""
-
-    cluster: str
-    broker_name: str
-    addresses: dict[int, str] = field(default_factory=dict)  # broker id -> ip:port
 
 
 @dataclass
@@ -83,7 +56,7 @@ class Registration:
     address: str
     ha_server_addr: str
     data_version: DataVersion
-    topics: dict[str, Queues]
+    topics: dict[str, QueueData]
     filter_servers: list[str] | None = None  # None: as before
 
 
@@ -97,15 +70,15 @@ class Master:
 
 @dataclass(frozen=True)
 class Route:
-    brokers: list[BrokerGroup]
-    queues: list[Queues]
+    brokers: list[BrokerData]
+    queues: list[QueueData]
     filter_servers: dict[str, list[str]]
 
 
 class RouteTable:
     def __init__(self) -> None:
-        self._topics: dict[str, dict[str, Queues]] = {}
-        self._groups: dict[str, BrokerGroup] = {}
+        self._topics: dict[str, dict[str, QueueData]] = {}
+        self._groups: dict[str, BrokerData] = {}
         self._clusters: dict[str, set[str]] = {}
         self._live: dict[str, LiveBroker] = {}
         self._filter_servers: dict[str, list[str]] = {}
@@ -143,15 +116,19 @@ class RouteTable:
         self._clusters.setdefault(registration.cluster, set()).add(name)
         group = self._groups.get(name)
         if group is None:
-            group = self._groups[name] = BrokerGroup(registration.cluster, name)
-        before = dict(group.addresses)
-        for other_id in [i for i, a in group.addresses.items() if a == address and i != registration.broker_id]:
-            del group.addresses[other_id]  # a replica that became master
-        previous = group.addresses.get(registration.broker_id)
+            group = self._groups[name] = BrokerData(cluster=registration.cluster, broker_name=name)
+        before = dict(group.broker_addrs)
+        for other_id in [
+            i for i, a in group.broker_addrs.items() if a == address and i != registration.broker_id
+        ]:
+            del group.broker_addrs[other_id]  # a replica that became master
+        previous = group.broker_addrs.get(registration.broker_id)
         if previous is not None and previous != address:
-            log.warning("broker=%s id=%s moves from %s to %s", name, registration.broker_id, previous, address)
-        group.addresses[registration.broker_id] = address
-        if group.addresses != before:
+            log.warning(
+                "broker=%s id=%s moves from %s to %s", name, registration.broker_id, previous, address
+            )
+        group.broker_addrs[registration.broker_id] = address
+        if group.broker_addrs != before:
             self.revision += 1
         return previous is None
 
@@ -164,7 +141,7 @@ class RouteTable:
             brokers = self._topics.setdefault(topic, {})
             known = brokers.get(name)
             if keep_perm and known is not None:
-                queues = queues.with_perm(known.perm)
+                queues = msgspec.structs.replace(queues, perm=known.perm)
             brokers[name] = queues
         if not keep_perm and name in registration.topics:
             self._perm_changed.discard(name)
@@ -180,7 +157,7 @@ class RouteTable:
     def _master_for(self, registration: Registration) -> Master | None:
         if registration.broker_id == MASTER_ID:
             return None
-        address = self._groups[registration.broker_name].addresses.get(MASTER_ID)
+        address = self._groups[registration.broker_name].broker_addrs.get(MASTER_ID)
         live = self._live.get(address) if address is not None else None
         return Master(live.address, live.ha_server_addr) if live is not None else None
 
@@ -203,7 +180,7 @@ class RouteTable:
         self._filter_servers.pop(address, None)
         group = self._groups.get(broker_name)
         # Only the address that leaves: the id may have a new owner already.
-        if group is not None and group.addresses.get(broker_id) == address:
+        if group is not None and group.broker_addrs.get(broker_id) == address:
             self._remove_address(group, address)
 
     def lost(self, owner: Hashable) -> list[LiveBroker]:
@@ -226,11 +203,11 @@ class RouteTable:
             if group is not None:
                 self._remove_address(group, live.address)
 
-    def _remove_address(self, group: BrokerGroup, address: str) -> None:
-        for broker_id in [i for i, a in group.addresses.items() if a == address]:
-            del group.addresses[broker_id]
+    def _remove_address(self, group: BrokerData, address: str) -> None:
+        for broker_id in [i for i, a in group.broker_addrs.items() if a == address]:
+            del group.broker_addrs[broker_id]
         self.revision += 1
-        if group.addresses:
+        if group.broker_addrs:
             return
         name = group.broker_name
         del self._groups[name]
@@ -264,12 +241,12 @@ class RouteTable:
         groups = [self._groups[name] for name in queues if name in self._groups]
         if not groups:
             return None
-        addresses = [address for group in groups for address in group.addresses.values()]
+        addresses = [address for group in groups for address in group.broker_addrs.values()]
         filters = {a: self._filter_servers[a] for a in addresses if a in self._filter_servers}
         return Route(groups, list(queues.values()), filters)
 
     @property
-    def groups(self) -> dict[str, BrokerGroup]:
+    def groups(self) -> dict[str, BrokerData]:
         return self._groups
 
     @property
@@ -293,11 +270,13 @@ class RouteTable:
 
     def _addresses(self) -> Iterator[str]:
         for group in self._groups.values():
-            yield from group.addresses.values()
+            yield from group.broker_addrs.values()
 
     def topics_where(self, matches: Callable[[int], bool]) -> list[str]:
         """Topics by their unit flags, which are those of their first broker."""
-        return [t for t, brokers in self._topics.items() if matches(next(iter(brokers.values())).topic_sys_flag)]
+        return [
+            t for t, brokers in self._topics.items() if matches(next(iter(brokers.values())).topic_sys_flag)
+        ]
 
     # --- operators ---
 
@@ -314,7 +293,7 @@ class RouteTable:
         for brokers in self._topics.values():
             queues = brokers.get(broker_name)
             if queues is not None:
-                brokers[broker_name] = queues.with_perm(change(queues.perm))
+                brokers[broker_name] = msgspec.structs.replace(queues, perm=change(queues.perm))
                 count += 1
         if count:
             self._perm_changed.add(broker_name)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, cast
 from cometmq.errors import ConnectionLost, RemoteProtocolError, Timeout
 from cometmq.net.addresses import format_address, host_bytes, plain_host
 from cometmq.net.metrics import CloseReason
-from cometmq.net.receive import LENGTH_SIZE, FrameReceiver, bad_length, frames_before_bad_length
+from cometmq.net.receive import LENGTH_SIZE, FrameReceiver, bad_length
 from cometmq.protocol.command import Buffer, RemotingCommand, decode_frame
 from cometmq.protocol.frame_cy import split_frames
 
@@ -180,8 +180,8 @@ class Connection(asyncio.BufferedProtocol):
             return end
         try:
             ends, _ = split_frames(view, start, end, self._endpoint.config.frame_size_max)
-        except RemoteProtocolError:  # the rest is refused once the good frames before it are served
-            ends = frames_before_bad_length(view, start, end, self._endpoint.config.frame_size_max)
+        except RemoteProtocolError:
+            return start  # the first length word is impossible: the rest is refused
         return self._dispatch_frames(view, start, end, ends)
 
     def _dispatch_frames(self, view: memoryview, start: int, end: int, ends: list[int]) -> int:

@@ -28,17 +28,6 @@ def bad_length(view: memoryview, start: int, end: int, frame_size_max: int) -> b
     return not FRAME_SIZE_MIN <= size <= frame_size_max
 
 
-def frames_before_bad_length(view: memoryview, start: int, end: int, frame_size_max: int) -> list[int]:
-    """Where the good frames before the first impossible length word end. Only for bytes known to be bad."""
-    ends: list[int] = []
-    while end - start >= LENGTH_SIZE and not bad_length(view, start, end, frame_size_max):
-        start += LENGTH_SIZE + int.from_bytes(view[start : start + LENGTH_SIZE], "big")
-        if start > end:
-            break
-        ends.append(start)
-    return ends
-
-
 class SharedBuffer:
     """One per endpoint: the buffer everybody reads into, and the sum of what is held in incomplete frames."""
 

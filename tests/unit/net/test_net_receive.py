@@ -10,8 +10,8 @@ from cometmq.net.receive import (
     SHARED_SIZE,
     FrameReceiver,
     SharedBuffer,
-    frames_before_bad_length,
 )
+from cometmq.protocol.frame_cy import split_frames
 
 FRAME_MAX = 16 * 1024 * 1024
 
@@ -33,7 +33,7 @@ def feed(receiver: FrameReceiver, data: bytes) -> list[bytes]:
             continue
         view, end = ready
         start = 0
-        for frame_end in frames_before_bad_length(view, 0, end, FRAME_MAX):
+        for frame_end in split_frames(view, 0, end, FRAME_MAX)[0]:
             frames.append(bytes(view[start:frame_end]))
             start = frame_end
         if start < end:
@@ -88,10 +88,3 @@ def test_memory_grows_with_the_bytes_that_came_not_with_the_announced_length() -
     assert shared.held_bytes <= 2 * 300_000 + OWN_SIZE_MIN
     receiver.clear()
     assert shared.held_bytes == 0
-
-
-def test_good_frames_before_a_bad_length_are_found() -> None:
-    good = frame_of(10) + frame_of(20)
-    for bad in (b"\xff\xff\xff\xff", b"\x00\x00\x00\x03", b"\x7f\x00\x00\x00"):
-        data = memoryview(good + bad)
-        assert frames_before_bad_length(data, 0, len(data), FRAME_MAX) == [10, 30]
