@@ -12,9 +12,11 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, Protocol, Self
 
+from cometmq.client.consumer.push import Consumer
 from cometmq.client.instance import Instance
 from cometmq.client.producer import Producer
 from cometmq.client.settings import Settings
+from cometmq.client.subscription import Subscriptions
 from cometmq.clock import Clock
 from cometmq.clock import now_ms as wall_clock
 
@@ -94,3 +96,9 @@ class Client:
         producer = Producer(self.instance, group, **options)
         self._children.append(producer)
         return producer
+
+    def consumer(self, group: str, subscriptions: Subscriptions, **options: Any) -> Consumer:
+        """A consumer of topics; see :class:`ConsumerOptions` for the options."""
+        consumer = Consumer(self.instance, group, subscriptions, **options)
+        self._children.append(consumer)
+        return consumer

@@ -25,6 +25,7 @@ from cometmq.clock import now_ms as wall_clock
 from cometmq.errors import ClientClosed, ClientError, CometMQError
 from cometmq.net.client import RemotingClient
 from cometmq.net.config import NetConfig
+from cometmq.net.connection import Connection
 from cometmq.net.endpoint import Handler
 from cometmq.net.tls import TlsConfig
 from cometmq.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, ProducerData
@@ -66,6 +67,7 @@ class Instance:
             tls=TlsConfig(enable=bool(settings.tls)),
         )
         self.remoting.handlers = self.handlers
+        self.handlers[RequestCode.NOTIFY_CONSUMER_IDS_CHANGED] = self._consumer_ids_changed
         self.remoting._ssl_context = settings.ssl_context()
         self.remoting.fast_path = fast_path
         self.name_servers = NameServers(settings, self.remoting.invoke)
@@ -240,6 +242,11 @@ class Instance:
         for consumer in self.consumers.values():
             if topic in consumer.topics():
                 consumer.wake()
+
+    def _consumer_ids_changed(self, _connection: Connection, _command: RemotingCommand) -> None:
+        """Members of some group came or went: every consumer looks at its share again."""
+        for consumer in self.consumers.values():
+            consumer.wake()
 
     async def _heartbeats(self) -> None:
         interval_s = seconds(self.settings.heartbeat_interval)

@@ -9,6 +9,7 @@ Loop thread only. Knows nothing of the network.
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -30,13 +31,16 @@ class ProcessQueue:
         "count",
         "dropped",
         "highest_offset",
+        "in_line",
         "last_consume_ms",
         "last_lock_ms",
         "last_pull_ms",
         "locked",
         "messages",
         "next_pull_offset",
+        "pull_task",
         "queue",
+        "room",
         "size_bytes",
         "suggested_broker_id",
         "unlock_tries",
@@ -50,13 +54,18 @@ class ProcessQueue:
         self.size_bytes = 0
         self.highest_offset = NO_OFFSET
         self.dropped = False
-        self.busy = False
+        self.busy = False  # a message of it is in a handler (ordered consumption)
+        self.in_line = False  # waits in the delivery line (ordered consumption)
         self.locked = False
         self.last_lock_ms = now_ms
         self.last_pull_ms = now_ms
         self.last_consume_ms = now_ms
         self.suggested_broker_id = 0
         self.unlock_tries = 0
+        self.room: asyncio.Event | None = (
+            None  # set when there is room again, while the pull loop waits for it
+        )
+        self.pull_task: asyncio.Task[None] | None = None
 
     def put(self, messages: Iterable[ReceivedMessage]) -> list[ReceivedMessage]:
         """Add what a pull brought; offsets already seen are left out of the answer."""
