@@ -26,6 +26,7 @@ from cometmq.broker import housekeeping
 from cometmq.broker.clients import Consumers, Producers
 from cometmq.broker.config import FAST_PORT_DISTANCE, HA_PORT_DISTANCE, BrokerConfig
 from cometmq.broker.counters import BrokerCounters
+from cometmq.broker.delay import DELAY_OFFSET_FILE, ScheduledMessages
 from cometmq.broker.durability import Durability
 from cometmq.broker.files import ConfigFiles
 from cometmq.broker.filter_data import FILTER_FILE, FilterData
@@ -38,7 +39,9 @@ from cometmq.broker.periodic import Periodic
 from cometmq.broker.plain_sends import PlainSendPath
 from cometmq.broker.registration import Registration
 from cometmq.broker.stats import BrokerStats
+from cometmq.broker.timers import TIMER_OFFSET_FILE, TimedMessages
 from cometmq.broker.topics import TOPICS_FILE, Topics
+from cometmq.broker.transactions import Transactions
 from cometmq.clock import Clock, now_ms
 from cometmq.net.client import RemotingClient
 from cometmq.net.config import NetConfig, frame_size_from
@@ -98,7 +101,9 @@ class Broker:
         )
         self.offsets = ConsumerOffsets(enable_lmq=config.enable_lmq)
         self.filter_data = FilterData(
-            bloom=BloomFilter.of(config.max_error_rate_of_bloom_filter, config.expect_consumer_num_use_filter),
+            bloom=BloomFilter.of(
+                config.max_error_rate_of_bloom_filter, config.expect_consumer_num_use_filter
+            ),
             clean_time_span_ms=lambda: config.filter_data_clean_time_span,
             now_ms=now_ms,
         )
@@ -111,9 +116,9 @@ class Broker:
         )
         self.client = RemotingClient(config=self.net_config, now_ms=now_ms)  # to NameServers and masters
         self.registration = Registration(self)
-        # Absent until their files exist; the seams are in handlers/send.py
-        self.delay: Any = None
-        self.transactions: Any = None
+        self.delay = ScheduledMessages(self)
+        self.timers = TimedMessages(self)
+        self.transactions = Transactions(self)
         self.acl: Any = None
         self.store_host = b""  # brokerIP1:listenPort as records carry it, known when the port is
         self.boot_timestamp_ms = 0
@@ -170,6 +175,8 @@ class Broker:
         self.files.keep(GROUPS_FILE, self.groups)
         self.files.keep(self.offsets.file_name, self.offsets)
         self.files.keep(FILTER_FILE, self.filter_data)
+        self.files.keep(DELAY_OFFSET_FILE, self.delay)
+        self.files.keep(TIMER_OFFSET_FILE, self.timers)
 
     def handler_table(self) -> dict[int, Handler]:
         """Every request code this broker serves."""
@@ -217,6 +224,11 @@ class Broker:
 
     def _begin_periodic_work(self) -> None:
         housekeeping.schedule(self)
+        self.delay.start()
+        self.timers.start()
+        self.transactions.start()
+        self.periodic.every(lambda: self.config.flush_delay_offset_interval, self._save_delays)
+        self.periodic.every(lambda: self.config.transaction_check_interval, self.transactions.begin_round)
         self.periodic.every(COLLECT_MS, self._collect)
         self.periodic.every(STORE_TICK_MS, self.store.tick)
 
@@ -224,6 +236,10 @@ class Broker:
         """Take over what the compiled send path counted."""
         if self.plain_sends is not None:
             self.plain_sends.collect()
+
+    def _save_delays(self) -> None:
+        self.save(DELAY_OFFSET_FILE)
+        self.save(TIMER_OFFSET_FILE)
 
     # -- stop ------------------------------------------------------------------------------------------------
 
@@ -236,6 +252,10 @@ class Broker:
         self.held_pulls.stop()
         await asyncio.gather(server.stop(STOP_GRACE_MS), fast_server.stop(STOP_GRACE_MS))
         self.periodic.stop()
+        self.delay.stop()
+        self.timers.stop()
+        self.transactions.stop()
+        self._save_delays()
         await self.registration.stop()
         await self.client.close()
         housekeeping.save_offsets(self)

@@ -38,9 +38,13 @@ RECORD_MAGIC = cython.declare(cython.uint, 0xDAA320A7)
 ALL_BITS = cython.declare(cython.uint, 0xFFFFFFFF)
 CRC_MASK = cython.declare(cython.uint, 0x7FFFFFFF)
 RECORD_FIXED_SIZE = cython.declare(cython.Py_ssize_t, 91)  # with two IPv4 hosts; each IPv6 host adds 12
-BLANK_SIZE = cython.declare(cython.Py_ssize_t, 8)  # stays free at the end of a log file for its closing record
+PROPERTY_COUNT_MAX = cython.declare(
+    cython.Py_ssize_t, 32
+)  # more are not plain; bounds the search for doubles
 PROPERTIES_SIZE_MAX = cython.declare(cython.Py_ssize_t, 32767)
-HEADER_SIZE_MAX = cython.declare(cython.Py_ssize_t, 60_000)  # a longer header is not plain; bounds the scratch area
+HEADER_SIZE_MAX = cython.declare(
+    cython.Py_ssize_t, 60_000
+)  # a longer header is not plain; bounds the scratch area
 SCRATCH_SIZE = cython.declare(cython.Py_ssize_t, 65_536)
 RESPONSES_SIZE_MAX = cython.declare(cython.Py_ssize_t, 262_144)  # of one call; a batch stops before it
 RESPONSE_SIZE_MAX = cython.declare(cython.Py_ssize_t, 1024)  # of one response, region name included
@@ -254,7 +258,9 @@ if cython.compiled:
     @cython.cfunc
     @cython.exceptval(check=False)
     def _unescape(
-        p: cython.pointer(cython.const[cython.uchar]), size: cython.Py_ssize_t, out: cython.pointer(cython.uchar)
+        p: cython.pointer(cython.const[cython.uchar]),
+        size: cython.Py_ssize_t,
+        out: cython.pointer(cython.uchar),
     ) -> cython.Py_ssize_t:
         """JSON string text to bytes; NOT_PLAIN for an escape that is not one ASCII character."""
         back: cython.pointer(cython.const[cython.uchar])
@@ -320,6 +326,10 @@ if cython.compiled:
         n: cython.Py_ssize_t = 0
         stop: cython.Py_ssize_t
         name: cython.Py_ssize_t
+        starts: cython.Py_ssize_t[32]
+        names: cython.Py_ssize_t[32]
+        kept: cython.Py_ssize_t = 0
+        k: cython.Py_ssize_t
         while i < size:
             found = cython.cast(cython.pointer(cython.uchar), memchr(p + i, 2, size - i))
             stop = size if found == cython.NULL else found - p
@@ -333,11 +343,19 @@ if cython.compiled:
                 if stop - i != 9 or memcmp(p + i + 5, b"true", 4) != 0:
                     return NOT_PLAIN
             else:
+                if kept == PROPERTY_COUNT_MAX:
+                    return NOT_PLAIN
+                for k in range(kept):
+                    if names[k] == name and memcmp(p + starts[k], p + i, name) == 0:
+                        return NOT_PLAIN
                 if n > 0:
                     p[n] = 2
                     n += 1
                 if n != i:
                     memmove(p + n, p + i, stop - i)
+                starts[kept] = n
+                names[kept] = name
+                kept += 1
                 n += stop - i
             i = stop + 1
         return n
@@ -427,7 +445,14 @@ class PlainSends:
     _flag: cython.longlong
 
     def __init__(
-        self, *, cluster: str, region: str, trace_on: bool, store_host: bytes, body_size_max: int, frame_size_max: int
+        self,
+        *,
+        cluster: str,
+        region: str,
+        trace_on: bool,
+        store_host: bytes,
+        body_size_max: int,
+        frame_size_max: int,
     ) -> None:
         assert len(store_host) in (8, 20)
         self.topics = {}
@@ -473,7 +498,7 @@ class PlainSends:
     ) -> int:
         """Store the plain sends at the front of ``view[start:end]``; answer how many bytes were consumed.
 
-        Records go to ``log[position:]`` and end before ``limit`` with room for a blank record;
+        Records go to ``log[position:limit]`` (the store keeps room for its closing record behind that);
         ``physical_base`` is the physical offset of ``log[0]``.
         """
         assert 0 <= start <= end <= len(view) and 0 <= position <= limit <= len(log)
@@ -482,7 +507,9 @@ class PlainSends:
         if cython.compiled:
             return self._consume(view, start, end, born_host, log, position, limit, physical_base, now_ms)
         else:
-            return self._consume_python(view, start, end, born_host, log, position, limit, physical_base, now_ms)
+            return self._consume_python(
+                view, start, end, born_host, log, position, limit, physical_base, now_ms
+            )
 
     # ---- the specification: plain Python -----------------------------------------------------------------------
 
@@ -501,13 +528,21 @@ class PlainSends:
                 break
             record_size = RECORD_FIXED_SIZE + len(body) + len(topic.name) + len(properties)
             record_size += len(born_host) - 8 + len(self._store_host) - 8
-            if position + record_size + BLANK_SIZE > limit:
+            if position + record_size > limit:
                 break
             queue_id = fields[FIELD_QUEUE_ID]
             queue_offset = topic.next_offsets[queue_id]
             physical_offset = physical_base + position
             record = self._record(
-                record_size, topic.name, fields, properties, body, queue_offset, physical_offset, born_host, now_ms
+                record_size,
+                topic.name,
+                fields,
+                properties,
+                body,
+                queue_offset,
+                physical_offset,
+                born_host,
+                now_ms,
             )
             log[position : position + record_size] = record
             position += record_size
@@ -545,14 +580,19 @@ class PlainSends:
         properties = _stored_properties(values.get(FIELD_PROPERTIES, "").encode())
         if topic is None or fields is None or properties is None:
             return None
-        if not 0 <= fields[FIELD_QUEUE_ID] < topic.queue_count or fields[FIELD_SYS_FLAG] & SYS_FLAG_TRANSACTION:
+        if (
+            not 0 <= fields[FIELD_QUEUE_ID] < topic.queue_count
+            or fields[FIELD_SYS_FLAG] & SYS_FLAG_TRANSACTION
+        ):
             return None
         properties = properties + b"\x02" + self._cluster if properties else self._cluster
         if len(properties) > PROPERTIES_SIZE_MAX:
             return None
         return header, topic, fields, properties, frame[8 + header_size :]
 
-    def _record(self, size, topic, fields, properties, body, queue_offset, physical_offset, born_host, now_ms):
+    def _record(
+        self, size, topic, fields, properties, body, queue_offset, physical_offset, born_host, now_ms
+    ):
         sys_flag = fields[FIELD_SYS_FLAG] & ~(SYS_FLAG_BORN_V6 | SYS_FLAG_STORE_V6)
         sys_flag |= SYS_FLAG_BORN_V6 if len(born_host) == 20 else 0
         sys_flag |= SYS_FLAG_STORE_V6 if len(self._store_host) == 20 else 0
@@ -636,7 +676,7 @@ class PlainSends:
                 if properties_size < 0 or size - 4 - header_size > self._body_size_max:
                     break
                 written = self._write_record(
-                    target + position, limit - position - BLANK_SIZE, topic, numbers, properties_size,
+                    target + position, limit - position, topic, numbers, properties_size,
                     data + pos + 8 + header_size, size - 4 - header_size, physical_base + position,
                     born, born_size, now_ms,
                 )  # fmt: skip
@@ -660,7 +700,9 @@ class PlainSends:
             return pos - start
 
         @cython.cfunc
-        def _parse_header(self, p: cython.pointer(cython.const[cython.uchar]), size: cython.Py_ssize_t) -> cython.bint:
+        def _parse_header(
+            self, p: cython.pointer(cython.const[cython.uchar]), size: cython.Py_ssize_t
+        ) -> cython.bint:
             """Read the JSON header; fields of extFields by position into _values/_sizes."""
             text: cython.int = _clean_text(p, size)
             i: cython.Py_ssize_t = 1
@@ -718,7 +760,10 @@ class PlainSends:
 
         @cython.cfunc
         def _keep_number(
-            self, key: cython.pointer(cython.const[cython.uchar]), size: cython.Py_ssize_t, number: cython.longlong
+            self,
+            key: cython.pointer(cython.const[cython.uchar]),
+            size: cython.Py_ssize_t,
+            number: cython.longlong,
         ) -> cython.bint:
             if size == 4 and memcmp(key, b"code", 4) == 0:
                 self._code = number
@@ -767,7 +812,9 @@ class PlainSends:
             return NOT_PLAIN
 
         @cython.cfunc
-        def _field(self, key: cython.pointer(cython.const[cython.uchar]), size: cython.Py_ssize_t) -> cython.int:
+        def _field(
+            self, key: cython.pointer(cython.const[cython.uchar]), size: cython.Py_ssize_t
+        ) -> cython.int:
             name: bytes
             k: cython.int
             if self._code == 310:
@@ -799,7 +846,10 @@ class PlainSends:
             if found is None:
                 return None
             topic = found
-            if not 0 <= numbers[FIELD_QUEUE_ID] < topic.queue_count or numbers[FIELD_SYS_FLAG] & SYS_FLAG_TRANSACTION:
+            if (
+                not 0 <= numbers[FIELD_QUEUE_ID] < topic.queue_count
+                or numbers[FIELD_SYS_FLAG] & SYS_FLAG_TRANSACTION
+            ):
                 return None
             return topic
 
@@ -939,7 +989,9 @@ if cython.compiled:
 
     @cython.cfunc
     @cython.exceptval(check=False)
-    def _ignored_string(key: cython.pointer(cython.const[cython.uchar]), size: cython.Py_ssize_t) -> cython.bint:
+    def _ignored_string(
+        key: cython.pointer(cython.const[cython.uchar]), size: cython.Py_ssize_t
+    ) -> cython.bint:
         """Text members of the header that change nothing here."""
         if size == 8:
             return memcmp(key, b"language", 8) == 0
@@ -966,10 +1018,10 @@ def _plain_numbers(values: dict):
 
 def _stored_properties(text: bytes):
     """What is stored of a client's properties: all but WAIT; None when one of them makes the send special."""
-    kept = []
+    kept = {}
     for item in text.removesuffix(b"\x02").split(b"\x02") if text else ():
         name, separator, value = item.partition(b"\x01")
-        if not separator or not name or not value:
+        if not separator or not name or not value or name in kept:
             return None
         if name in SPECIAL_PROPERTIES or name.startswith(SPECIAL_PREFIX):
             return None
@@ -977,5 +1029,5 @@ def _stored_properties(text: bytes):
             if value != b"true":
                 return None
             continue
-        kept.append(item)
-    return b"\x02".join(kept)
+        kept[name] = item
+    return b"\x02".join(kept.values()) if len(kept) <= PROPERTY_COUNT_MAX else None

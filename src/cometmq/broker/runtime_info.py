@@ -47,11 +47,11 @@ def runtime_info(broker: Broker) -> dict[str, str]:
 
 
 def _store_info(broker: Broker) -> dict[str, str]:
-    """What is left to the store to say, with what it does not say filled in."""
+    """The figures of the store under the original's names; tools print whatever they get, so no others."""
     store, config = broker.store, broker.config
     log_ratio, queue_ratio, _ = broker.disk_ratios()
     usage = shutil.disk_usage(config.store_path_root_dir)
-    return {
+    info = {
         "commitLogDiskRatio": f"{log_ratio:.2f}",
         f"commitLogDiskRatio_{config.store_path_commit_log}": f"{log_ratio:.2f}",
         "consumeQueueDiskRatio": f"{queue_ratio:.2f}",
@@ -63,7 +63,8 @@ def _store_info(broker: Broker) -> dict[str, str]:
         "commitLogDirCapacity": (
             f"Total : {byte_count_text(usage.total)}, Free : {byte_count_text(usage.free)}."
         ),
-    } | store.runtime_info()
+    }
+    return info | {key: value for key, value in store.runtime_info().items() if key in info}
 
 
 def byte_count_text(count: int) -> str:

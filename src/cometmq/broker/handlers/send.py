@@ -237,10 +237,11 @@ def divert(broker: Broker, message: StoreMessage, properties: dict[str, str]) ->
                 ResponseCode.NO_PERMISSION,
                 f"the broker[{broker.config.broker_ip1}] sending transaction message is forbidden",
             )
-        if broker.transactions is not None:
-            broker.transactions.prepare(message, properties)
-    elif names.PROPERTY_DELAY in properties and broker.delay is not None:
-        broker.delay.divert(message, properties)
+        broker.transactions.prepare(message, properties)
+    elif not broker.delay.divert(message, properties):
+        problem = broker.timers.divert(message, properties)
+        if problem:
+            return Refusal(ResponseCode.MESSAGE_ILLEGAL, problem)
     return None
 
 

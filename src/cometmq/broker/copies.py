@@ -1,0 +1,54 @@
+"""Copies of stored messages: delay, transactions and retry store a message again, elsewhere, slightly changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from cometmq.protocol import properties as names
+from cometmq.protocol.message import MessageExt
+from cometmq.protocol.properties import encode_properties
+from cometmq.store.model import StoreMessage
+
+
+def properties_text(properties: Mapping[str, str]) -> bytes:
+    return encode_properties(dict(properties)).encode("utf-8", "surrogatepass")
+
+
+def copy_of(
+    message: MessageExt,
+    *,
+    topic: str,
+    queue_id: int,
+    properties: Mapping[str, str] | None = None,
+    store_host: bytes | None = None,
+) -> StoreMessage:
+    """The same body, flags and birth at another place. Nobody waits for such a copy to reach the disk."""
+    return StoreMessage(
+        topic=topic,
+        queue_id=queue_id,
+        body=message.stored_body,
+        properties=message.stored_properties if properties is None else properties_text(properties),
+        flag=message.flag,
+        sys_flag=message.sys_flag,
+        born_timestamp_ms=message.born_timestamp_ms,
+        born_host=message.born_host_bytes,
+        store_host=message.store_host_bytes if store_host is None else store_host,
+        reconsume_times=message.reconsume_times,
+        wait_store_ok=False,
+    )
+
+
+def send_elsewhere(message: StoreMessage, properties: dict[str, str], topic: str, queue_id: int) -> None:
+    """Redirect a message that is about to be stored; it carries its real target with it."""
+    properties[names.PROPERTY_REAL_TOPIC] = message.topic
+    properties[names.PROPERTY_REAL_QUEUE_ID] = str(message.queue_id)
+    message.properties = properties_text(properties)
+    message.topic = topic
+    message.queue_id = queue_id
+
+
+def real_target(message: MessageExt) -> tuple[str, int] | None:
+    """Where a redirected message wants to go; None when it does not say so."""
+    topic = message.properties.get(names.PROPERTY_REAL_TOPIC)
+    queue_id = message.properties.get(names.PROPERTY_REAL_QUEUE_ID, "")
+    return (topic, int(queue_id)) if topic and queue_id.isdecimal() else None

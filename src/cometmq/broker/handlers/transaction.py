@@ -1,0 +1,75 @@
+"""END_TRANSACTION (37): a producer commits or rolls back a half message. Event loop only."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from cometmq.broker.handlers.send import refusal_of
+from cometmq.errors import CometMQError
+from cometmq.protocol import properties as names
+from cometmq.protocol.codes import RequestCode, ResponseCode
+from cometmq.protocol.command import RemotingCommand
+from cometmq.protocol.headers import EndTransactionHeader
+from cometmq.protocol.message import MessageExt
+from cometmq.protocol.record_cy import decode_record
+from cometmq.protocol.sys_flag import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
+
+if TYPE_CHECKING:
+    from cometmq.broker.broker import Broker
+    from cometmq.net.connection import Connection
+    from cometmq.net.server import Handler
+
+log = logging.getLogger(__name__)
+
+SLAVE = "SLAVE"
+SLAVE_REMARK = "Message store is slave mode, so end transaction is forbidden. "
+NOT_SET = "not set any response code"  # what the original answers to a rollback
+
+
+def handlers(broker: Broker) -> dict[int, Handler]:
+    def end(connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
+        return end_transaction(broker, command)
+
+    return {RequestCode.END_TRANSACTION: end}
+
+
+def end_transaction(broker: Broker, command: RemotingCommand) -> RemotingCommand | None:
+    if broker.config.broker_role == SLAVE:
+        return command.response(ResponseCode.SLAVE_NOT_AVAILABLE, SLAVE_REMARK)
+    header = EndTransactionHeader.decode(command.ext_fields)
+    if header.commit_or_rollback not in (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK):
+        return None  # unknown: the check-back decides; clients expect no answer
+    half = _find(broker, header.commit_log_offset)
+    problem = _problem(half, header)
+    if half is None or problem:
+        log.warning("transaction not ended msg_id=%s: %s", header.msg_id, problem)
+        return command.response(ResponseCode.SYSTEM_ERROR, problem)
+    if header.commit_or_rollback == TRANSACTION_ROLLBACK:
+        broker.transactions.rollback(half)
+        return command.response(ResponseCode.SUCCESS, NOT_SET)
+    result = broker.transactions.commit(half)
+    if result is not None and not result.ok:
+        refusal = refusal_of(broker, result.status)
+        return command.response(refusal.code, refusal.remark)
+    return command.response()
+
+
+def _find(broker: Broker, physical_offset: int) -> MessageExt | None:
+    record = broker.store.read_record(physical_offset) if physical_offset >= 0 else None
+    try:
+        return decode_record(record) if record is not None else None
+    except CometMQError:
+        return None
+
+
+def _problem(half: MessageExt | None, header: EndTransactionHeader) -> str | None:
+    if half is None:
+        return "Find prepared transaction message failed"
+    if half.properties.get(names.PROPERTY_PRODUCER_GROUP) != header.producer_group:
+        return "The producer group wrong"
+    if half.queue_offset != header.tran_state_table_offset:
+        return "The transaction state table offset wrong"
+    if half.physical_offset != header.commit_log_offset:
+        return "The commit log offset wrong"
+    return None

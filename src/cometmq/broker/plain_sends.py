@@ -1,0 +1,150 @@
+"""The door between the network and the compiled send path.
+
+``RemotingServer`` offers every receive buffer to ``PlainSendPath.serve`` first. It lets ``plain_send_cy`` turn the
+plain sends at its front into records in the log, commits them, and writes (or holds back) their answers. Everything
+that is not certain falls through to ``handlers/send.py``.
+
+A topic takes part after a send to it went through the handlers once (``admit``), until it changes (``forget``).
+Loop thread only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from cometmq.broker.plain_send_cy import PlainSends
+from cometmq.broker.topics import NO_SEND_TOPICS, RETRY_PREFIX
+from cometmq.protocol.bodies.topic import TopicConfig
+from cometmq.protocol.command import FRAME_SIZE_MAX, decode_frame
+from cometmq.store.model import PutResult, PutStatus
+
+if TYPE_CHECKING:
+    from cometmq.broker.broker import Broker
+    from cometmq.net.connection import Connection
+
+RECORD_SIZE_MIN = 91
+MULTI_TAG = "MULTI_TAG"
+STORED_CODES = {
+    PutStatus.FLUSH_DISK_TIMEOUT: 10,
+    PutStatus.SLAVE_NOT_AVAILABLE: 11,
+    PutStatus.FLUSH_SLAVE_TIMEOUT: 12,
+}
+
+
+class PlainSendPath:
+    def __init__(self, broker: Broker) -> None:
+        config = broker.config
+        self._broker = broker
+        self._store = broker.store
+        self._sends = PlainSends(
+            cluster=config.broker_cluster_name,
+            region=config.region_id,
+            trace_on=config.trace_on,
+            store_host=broker.store_host,
+            body_size_max=config.max_message_size,
+            frame_size_max=FRAME_SIZE_MAX,
+        )
+        self._epoch = self._store.offsets_epoch
+        self.batches = 0
+        self.messages = 0
+
+    # -- which topics ---------------------------------------------------------------------------------------------
+
+    def admit(self, topic: TopicConfig) -> None:
+        """A send to this topic was stored by the handlers: the next ones may be plain."""
+        name = topic.topic_name.encode()
+        if name in self._sends.topics or not self._is_plain(topic):
+            return
+        queues = max(topic.write_queue_nums, topic.read_queue_nums)
+        offsets = self._store.queue_offsets(name)
+        if len(offsets) < queues:
+            queues = len(offsets)
+        self._sends.admit(name, queues, offsets)
+
+    def _is_plain(self, topic: TopicConfig) -> bool:
+        return not (
+            topic.order  # its write permission is checked with every send
+            or topic.topic_filter_type == MULTI_TAG
+            or topic.topic_name in NO_SEND_TOPICS
+            or topic.topic_name.startswith(RETRY_PREFIX)
+        )
+
+    def forget(self, topics: Iterable[str]) -> None:
+        """Settings changed; an empty list means that all may have."""
+        self.collect()
+        names = [topic.encode() for topic in topics] or list(self._sends.topics)
+        for name in names:
+            self._sends.forget(name)
+
+    # -- a receive buffer -----------------------------------------------------------------------------------------
+
+    def serve(self, connection: Connection, view: memoryview, start: int, end: int) -> int:
+        """Store the plain sends at the front of ``view[start:end]``; answer how many bytes they took."""
+        store = self._store
+        if not self._is_open():
+            return 0
+        if store.offsets_epoch != self._epoch:
+            self.forget(())
+            self._epoch = store.offsets_epoch
+        space = store.reserve(RECORD_SIZE_MIN)
+        if space is None:
+            return 0
+        sends = self._sends
+        consumed = sends.consume(
+            view, start, end, connection.born_host, space.buffer, space.position, space.limit, space.physical_base,
+            self._broker.now_ms(),
+        )  # fmt: skip
+        if sends.count:
+            self.batches += 1
+            self.messages += sends.count
+            responses = sends.responses
+            end_offset = store.commit(sends.position)
+            self._answer(connection, responses, end_offset)
+        return consumed
+
+    def _is_open(self) -> bool:
+        broker = self._broker
+        return (
+            bool(self._sends.topics)
+            and broker.acl is None
+            and broker.config.writable
+            and broker.flow_control.refusal() is None
+            and broker.now_ms() >= broker.config.start_accept_send_request_time_stamp
+        )
+
+    def _answer(self, connection: Connection, responses: bytes, end_offset: int) -> None:
+        durability = self._broker.durability
+        result = PutResult(PutStatus.PUT_OK, end_offset=end_offset)
+        if not durability.must_wait(result, True):
+            if responses:
+                connection.write([responses])
+            return
+
+        def settled(status: PutStatus) -> None:
+            if responses:
+                connection.write([responses if status is PutStatus.PUT_OK else recoded(responses, status)])
+
+        durability.when_settled(result, settled)
+
+    # -- statistics -----------------------------------------------------------------------------------------------
+
+    def collect(self) -> None:
+        """Hand what was counted since the last call to the statistics; they call this before they are read."""
+        for name, topic in self._sends.topics.items():
+            messages, size = topic.take_counts()
+            if messages:
+                self._broker.stats.count_put(name.decode(), 0, messages, size)
+
+
+def recoded(responses: bytes, status: PutStatus) -> bytes:
+    """The same answers with another code: stored, but not as durable as asked for."""
+    frames = []
+    view = memoryview(responses)
+    while view:
+        size = 4 + int.from_bytes(view[:4], "big")
+        answer = decode_frame(view[:size])
+        answer.code = STORED_CODES[status]
+        frames.append(answer.encode())
+        view = view[size:]
+    return b"".join(frames)
