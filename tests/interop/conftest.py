@@ -1,0 +1,103 @@
+"""Fixtures of the interop tests: the Java client process, and clusters of both kinds.
+
+A test that takes ``cluster`` runs twice: against the Java servers, which shows that the test itself is right,
+and against ours.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from rig.build import JavaKit, Unavailable, build_java
+from rig.clients import Admin, JavaClients
+from rig.peer import JavaPeer
+from rig.servers import Cluster, Foundry
+
+HERE = Path(__file__).parent
+_numbers = itertools.count(1)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(HERE):
+            item.add_marker(pytest.mark.interop)
+
+
+@pytest.fixture(scope="session")
+def java_kit() -> JavaKit:
+    try:
+        return build_java()
+    except Unavailable as reason:
+        pytest.skip(f"interop needs Java 11+ and Maven: {reason}")
+
+
+@pytest.fixture(scope="session")
+def java_peer(java_kit: JavaKit, tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaPeer]:
+    peer = JavaPeer(java_kit, tmp_path_factory.mktemp("java-peer"))
+    yield peer
+    peer.close()
+
+
+@pytest.fixture
+def java(java_peer: JavaPeer) -> Iterator[JavaClients]:
+    """Java clients of this test."""
+    clients = JavaClients(java_peer)
+    yield clients
+    clients.close()
+
+
+@pytest.fixture(scope="session")
+def session_foundry(java_kit: JavaKit, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Foundry]:
+    foundry = Foundry(java_kit, tmp_path_factory.mktemp("servers"))
+    yield foundry
+    foundry.close()
+
+
+@pytest.fixture
+def foundry(java_kit: JavaKit, tmp_path: Path) -> Iterator[Foundry]:
+    """Servers of this test alone, to be killed and restarted at will."""
+    foundry = Foundry(java_kit, tmp_path)
+    yield foundry
+    foundry.close()
+
+
+@pytest.fixture(scope="session")
+def java_cluster(session_foundry: Foundry) -> Cluster:
+    return session_foundry.cluster("java").start()
+
+
+@pytest.fixture(scope="session")
+def comet_cluster(session_foundry: Foundry) -> Cluster:
+    return session_foundry.cluster("comet").start()
+
+
+@pytest.fixture(params=["java", "comet"])
+def kind(request: pytest.FixtureRequest) -> str:
+    """Which servers the test runs on."""
+    return str(request.param)
+
+
+@pytest.fixture
+def cluster(kind: str, request: pytest.FixtureRequest) -> Cluster:
+    """The shared cluster of each kind: one NameServer, one broker."""
+    found: Cluster = request.getfixturevalue(f"{kind}_cluster")
+    return found
+
+
+@pytest.fixture
+def admin(java: JavaClients, cluster: Cluster) -> Admin:
+    return java.admin(cluster.namesrv)
+
+
+@pytest.fixture
+def topic(admin: Admin) -> str:
+    """A fresh topic with four queues."""
+    return admin.create_topic(f"T{next(_numbers)}")
+
+
+@pytest.fixture
+def group() -> str:
+    return f"G{next(_numbers)}"
