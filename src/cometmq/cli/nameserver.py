@@ -10,6 +10,8 @@ from cometmq.cli.server import add_server_options, add_setting_option, say, serv
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-c", "--config", metavar="FILE", help="properties file (namesrv.conf)")
+    parser.add_argument("--host", metavar="HOST", help="address to listen on (default: all)")
+    parser.add_argument("--port", type=int, metavar="PORT", help="port to listen on (9876; 0: any)")
     parser.add_argument("-p", "--print-config", action="store_true", help="print every setting and exit")
     add_setting_option(parser)
     add_server_options(parser)
@@ -23,6 +25,10 @@ def run(args: argparse.Namespace) -> int:
 
     set_up_logging(args.log_level, as_json=args.log_json)
     config = NameServerConfig.from_file(args.config) if args.config else NameServerConfig()
+    if args.host is not None:
+        config.bind_address = args.host
+    if args.port is not None:
+        config.listen_port = args.port
     for problem in config.update(settings_of(args.settings)):
         print(f"cometmq nameserver: {problem}")
     if args.print_config:

@@ -31,6 +31,7 @@ Handler = Callable[[Connection, RemotingCommand], Answer | Awaitable[Answer]]
 FastPath = Callable[[Connection, memoryview, int, int], int]
 
 OVERLOAD_REMARK = "[OVERLOAD]system busy, start flow control for a while"
+UNKNOWN_CODE = -1  # all unknown codes together, in counters by code
 SCAN_CHUNK_COUNT = 500  # connections looked at in one turn of the loop
 
 
@@ -99,12 +100,12 @@ class Endpoint:
         if command.is_response:
             connection.resolve(command)
             return
-        self.metrics.requests[command.code] += 1
-        handler = self.handlers.get(command.code) or self.fallback
-        if handler is None:
+        handler = self.handlers.get(command.code)
+        if handler is not None:
+            self.metrics.requests[command.code] += 1
+        else:  # not by code: a peer can invent two billion of them
             self.metrics.unknown_codes += 1
-            self._answer(connection, command, unsupported(command))
-            return
+            handler = self.fallback or unsupported
         try:
             result = handler(connection, command)
         except Exception as error:  # noqa: BLE001 - the peer gets it as code 1
@@ -183,7 +184,7 @@ class Endpoint:
         """The response for an exception: a BrokerError has its own code and remark, others are code 1."""
         if isinstance(error, BrokerError):
             return command.response(error.code, error.remark)
-        self.metrics.handler_errors[command.code] += 1
+        self.metrics.handler_errors[command.code if command.code in self.handlers else UNKNOWN_CODE] += 1
         log.warning(
             "code=%s peer=%s opaque=%s failed", command.code, connection.peer, command.opaque, exc_info=error
         )
@@ -254,7 +255,7 @@ class Endpoint:
         self._all_closed = None
 
 
-def unsupported(command: RemotingCommand) -> RemotingCommand:
+def unsupported(_connection: Connection, command: RemotingCommand) -> RemotingCommand:
     """The answer to an unknown code, in the words (and with the leading blank) of the Java broker."""
     return command.response(
         ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {command.code} not supported"

@@ -77,6 +77,11 @@ class RemotingServer(Endpoint):
         self.port = self._listener.port
         return self.port
 
+    def configure(self, config: NetConfig) -> None:
+        """Use other limits from now on; what belongs to the listening socket changes with the next start."""
+        self.config = config
+        self._idle_ms = config.server_idle_ms
+
     async def stop(self, grace_ms: int = 1_000) -> None:
         """Stop listening, give running requests ``grace_ms`` to answer, close all connections. Idempotent."""
         if self._listener is None:
