@@ -20,9 +20,7 @@ from cometmq.clock import Clock, now_ms
 from cometmq.errors import StoreError
 from cometmq.store.index_cy import (
     HEADER_SIZE,
-    KEY_FIELDS,
     IndexWriter,
-    collect_keys,
     fold_hash,
     text_hash,
     walk_chain,
@@ -31,7 +29,6 @@ from cometmq.store.index_file import IndexFile, IndexHeader, IndexShape, Submit
 
 Accept = Callable[[int], bool]
 
-KEYS_PER_BATCH_MAX = 32768  # more than the properties of one record can hold
 CHAIN_STEPS_MAX = 4096  # entries looked at per compiled call of a query
 MAPPED_FILES_MAX = 16  # old files kept mapped for queries
 
@@ -64,7 +61,6 @@ class Index:
         self._unsynced: list[IndexFile] = []  # full files that flush() still has to sync
         self._maps: OrderedDict[Path, memoryview] = OrderedDict()
         self._lock = threading.Lock()  # guards the lists above against query() and flush() in other threads
-        self._scratch = memoryview(array.array("q", bytes(8 * KEY_FIELDS * KEYS_PER_BATCH_MAX)))
         self._synced_ms = 0
         self._synced_count = 0  # of the current file
         self._writer: IndexWriter | None = None
@@ -158,15 +154,6 @@ class Index:
             self._make_room()
             assert self._writer is not None
             done += self._writer.put(keys, done, count - done)
-
-    def put_records(self, records: memoryview, start: int, end: int, physical_base: int) -> None:
-        """Index the keys of the records in records[start:end]; ``physical_base``: offset of records[0]."""
-        while start < end:
-            count, stop = collect_keys(records, start, end, physical_base, self._scratch)
-            self.put(self._scratch, count)
-            if stop == start:
-                return
-            start = stop
 
     def put_key(self, topic: str, key: str, physical_offset: int, store_timestamp_ms: int) -> None:
         one = memoryview(array.array("q", (key_hash(topic, key), physical_offset, store_timestamp_ms)))

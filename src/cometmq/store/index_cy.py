@@ -1,4 +1,4 @@
-"""The inner loops of the index: collect the keys of records, put them, walk a chain, rebuild the slots.
+"""The inner loops of the index: put keys, walk a chain, rebuild the slots.
 
 Compiled by Cython when possible; the ``else`` branches say the same in plain Python. No files, no clock, no
 logging here: buffers and integers in, integers out. Layout of an index file (big-endian; S = slot_count):
@@ -37,20 +37,14 @@ SLOT_SIZE = 4
 ENTRY_SIZE = 20
 KEY_FIELDS = 3
 
-MESSAGE_MAGIC = 0xDAA320A7
-RECORD_SIZE_MIN = 91
 TIME_DIFF_MAX_S = 0x7FFFFFFF
 
 _HEADER = struct.Struct(">qqqqii")
 _ENTRY = struct.Struct(">iqii")
 _INT = struct.Struct(">i")
-_SHORT = struct.Struct(">h")
 _LONG = struct.Struct(">q")
 
 _MASK_32 = 0xFFFFFFFF
-_TRANSACTION_MASK = 0xC
-_BORN_HOST_V6 = 0x10
-_STORE_HOST_V6 = 0x20
 
 
 def is_compiled() -> bool:
@@ -71,10 +65,6 @@ def fold_hash(value: int) -> int:
     if value >= 0x80000000:
         value = (1 << 32) - value
     return 0 if value == 0x80000000 else value
-
-
-def _bytes_hash(start: int, data: bytes) -> int:
-    return text_hash(start, data.decode("utf-8", "replace"))
 
 
 @cython.cfunc
@@ -423,225 +413,3 @@ def _rebuild_slots_c(
         _put_int(at + 16, cython.cast(cython.uint, previous))
         _put_int(slot, cython.cast(cython.uint, entry))
     return used_slots
-
-
-def collect_keys(
-    log: memoryview, start: int, end: int, physical_base: int, keys: memoryview
-) -> tuple[int, int]:
-    """Keys of the records in log[start:end] as triples into ``keys`` (format 'q').
-
-    UNIQ_KEY first, then every part of KEYS; nothing for rolled-back transactions. Returns how many keys, and
-    where it stopped: at ``end``, at something that is no message record, or where the next record's keys do
-    not fit.
-    """
-    if not 0 <= start <= end <= len(log):
-        raise ValueError("the range of records is outside of the buffer")
-    if cython.compiled:
-        return _collect_keys_c(log, start, end, physical_base, keys)
-    return _collect_keys_py(log, start, end, physical_base, keys)
-
-
-def _collect_keys_py(
-    log: memoryview, start: int, end: int, physical_base: int, keys: memoryview
-) -> tuple[int, int]:
-    room = len(keys) // KEY_FIELDS
-    count = 0
-    position = start
-    while end - position >= RECORD_SIZE_MIN:
-        size = _INT.unpack_from(log, position)[0]
-        magic = _INT.unpack_from(log, position + 4)[0] & _MASK_32
-        if magic != MESSAGE_MAGIC or size < RECORD_SIZE_MIN or size > end - position:
-            break
-        hashes, time_ms = _record_hashes(bytes(log[position : position + size]))
-        if count + len(hashes) > room:
-            break
-        for key_hash in hashes:
-            at = count * KEY_FIELDS
-            keys[at], keys[at + 1], keys[at + 2] = key_hash, physical_base + position, time_ms
-            count += 1
-        position += size
-    return count, position
-
-
-def _record_hashes(record: bytes) -> tuple[list[int], int]:
-    """Folded hashes of all keys of one record and its store time; no hashes if its lengths do not add up."""
-    sys_flag = _INT.unpack_from(record, 36)[0]
-    time_at = 68 if sys_flag & _BORN_HOST_V6 else 56
-    body_at = time_at + (44 if sys_flag & _STORE_HOST_V6 else 32)
-    if body_at > len(record):
-        return [], 0
-    time_ms = _LONG.unpack_from(record, time_at)[0]
-    body_size = _INT.unpack_from(record, body_at - 4)[0]
-    topic_at = body_at + body_size + 1
-    if body_size < 0 or topic_at > len(record) or sys_flag & _TRANSACTION_MASK == _TRANSACTION_MASK:
-        return [], time_ms
-    properties_at = topic_at + record[topic_at - 1] + 2
-    if properties_at > len(record):
-        return [], time_ms
-    properties_size = _SHORT.unpack_from(record, properties_at - 2)[0]
-    if properties_size < 0 or properties_at + properties_size > len(record):
-        return [], time_ms
-    topic_hash = text_hash(_bytes_hash(0, record[topic_at : properties_at - 2]), "#")
-    unique, spaced = _find_keys(record[properties_at : properties_at + properties_size])
-    parts = [unique] if unique else []
-    parts += [part for part in spaced.split(b" ") if part]
-    return [fold_hash(_bytes_hash(topic_hash, part)) for part in parts], time_ms
-
-
-def _find_keys(properties: bytes) -> tuple[bytes, bytes]:
-    unique = spaced = b""
-    for item in properties.split(b"\x02"):
-        name, _separator, value = item.partition(b"\x01")
-        if value and name == b"UNIQ_KEY":
-            unique = value
-        elif value and name == b"KEYS":
-            spaced = value
-    return unique, spaced
-
-
-@cython.cfunc
-@cython.inline
-def _part_hash(value: cython.uint, p: cython.p_uchar, size: cython.Py_ssize_t) -> cython.longlong:
-    """Java hash of a piece of UTF-8 continued from ``value``; plain ASCII without leaving C."""
-    first: cython.uint = value
-    i: cython.Py_ssize_t
-    for i in range(size):
-        if p[i] >= 0x80:
-            return _bytes_hash(first, p[:size])
-        value = value * 31 + p[i]
-    return value
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _fold(value: cython.longlong) -> cython.longlong:
-    if value >= 0x80000000:
-        value = 0x100000000 - value
-    return 0 if value == 0x80000000 else value
-
-
-@cython.cfunc
-def _collect_keys_c(
-    log: object,
-    start: cython.longlong,
-    end: cython.longlong,
-    physical_base: cython.longlong,
-    keys: cython.longlong[::1],
-) -> tuple:
-    if end - start < 91:
-        return 0, start
-    buffer: Py_buffer
-    PyObject_GetBuffer(log, cython.address(buffer), PyBUF_SIMPLE)
-    base: cython.p_uchar = cython.cast(cython.p_uchar, buffer.buf)
-    PyBuffer_Release(cython.address(buffer))  # the caller's reference keeps the memory
-    record: cython.p_uchar
-    item: cython.p_uchar
-    last: cython.p_uchar
-    stop: cython.p_uchar
-    unique: cython.p_uchar
-    spaced: cython.p_uchar
-    unique_size: cython.Py_ssize_t
-    spaced_size: cython.Py_ssize_t
-    room: cython.longlong = keys.shape[0] // 3
-    count: cython.longlong = 0
-    needed: cython.longlong
-    at: cython.longlong
-    position: cython.longlong = start
-    size: cython.longlong
-    sys_flag: cython.int
-    time_at: cython.longlong
-    body_at: cython.longlong
-    body_size: cython.longlong
-    topic_at: cython.longlong
-    properties_at: cython.longlong
-    properties_size: cython.longlong
-    time_ms: cython.longlong
-    topic_hash: cython.uint
-    while end - position >= 91:
-        record = base + position
-        size = _get_int(record)
-        if cython.cast(cython.uint, _get_int(record + 4)) != cython.cast(cython.uint, 0xDAA320A7):
-            break
-        if size < 91 or size > end - position:
-            break
-        position += size
-        sys_flag = _get_int(record + 36)
-        if sys_flag & 0xC == 0xC:
-            continue
-        time_at = 68 if sys_flag & 0x10 else 56
-        body_at = time_at + (44 if sys_flag & 0x20 else 32)
-        if body_at > size:
-            continue
-        time_ms = _get_long(record + time_at)
-        body_size = _get_int(record + body_at - 4)
-        topic_at = body_at + body_size + 1
-        if body_size < 0 or topic_at > size:
-            continue
-        properties_at = topic_at + record[topic_at - 1] + 2
-        if properties_at > size:
-            continue
-        properties_size = (record[properties_at - 2] << 8) | record[properties_at - 1]
-        if properties_size > 0x7FFF or properties_at + properties_size > size:
-            continue
-        # Find the values of UNIQ_KEY and KEYS; of several the last one counts.
-        unique = cython.NULL
-        spaced = cython.NULL
-        unique_size = 0
-        spaced_size = 0
-        item = record + properties_at
-        stop = item + properties_size
-        while item < stop:
-            last = item
-            while last < stop and last[0] != 2:
-                last += 1
-            if last - item > 9 and item[8] == 1 and item[0] == 85 and item[1] == 78 and item[2] == 73:
-                if item[3] == 81 and item[4] == 95 and item[5] == 75 and item[6] == 69 and item[7] == 89:
-                    unique = item + 9
-                    unique_size = last - unique
-            if last - item > 5 and item[4] == 1 and item[0] == 75 and item[1] == 69:
-                if item[2] == 89 and item[3] == 83:
-                    spaced = item + 5
-                    spaced_size = last - spaced
-            item = last + 1
-        if unique_size == 0 and spaced_size == 0:
-            continue
-        needed = (1 if unique_size else 0) + _count_parts(spaced, spaced_size)
-        if count + needed > room:
-            position -= size
-            break
-        topic_hash = cython.cast(
-            cython.uint, _part_hash(0, record + topic_at, record[topic_at - 1]) * 31 + 35
-        )
-        if unique_size:
-            at = count * 3
-            keys[at] = _fold(_part_hash(topic_hash, unique, unique_size))
-            keys[at + 1] = physical_base + (record - base)
-            keys[at + 2] = time_ms
-            count += 1
-        item = spaced
-        stop = spaced + spaced_size
-        while item < stop:
-            last = item
-            while last < stop and last[0] != 32:
-                last += 1
-            if last > item:
-                at = count * 3
-                keys[at] = _fold(_part_hash(topic_hash, item, last - item))
-                keys[at + 1] = physical_base + (record - base)
-                keys[at + 2] = time_ms
-                count += 1
-            item = last + 1
-    return count, position
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _count_parts(p: cython.p_uchar, size: cython.Py_ssize_t) -> cython.longlong:
-    count: cython.longlong = 0
-    i: cython.Py_ssize_t
-    for i in range(size):
-        if p[i] != 32 and (i == 0 or p[i - 1] == 32):
-            count += 1
-    return count
