@@ -1,13 +1,13 @@
 """The dispatcher: from records in the commit log to ConsumeQueue entries and index keys, a range per call.
 
 Theory of operation. There is one dispatcher for everything: appends of this broker, bytes from a master,
-recovery. It is handed a range of good records and brings every queue and the index up to it. What a queue or the
-index has already is passed over, so a range may be dispatched twice (after a crash, after a failure half way).
+recovery. It is handed a range of good records and brings every queue and the index up to it. What they have
+already is passed over, so a range may be dispatched twice (after a crash, after a failure half way).
 
-The common case runs in C: the topic is found in a dictionary, the queue's write end (`QueueTail`) points into the
-mapped ConsumeQueue file, the entry fits. Everything else is a call of a Python method: a queue whose file is not
-mapped or full (`QueueTail.append_slowly`), a topic or queue never seen (`Dispatcher.new_topic`, `new_queue`),
-and records that are entered differently (`append_specially`: delay, multi-dispatch, queue extension).
+The common case runs in C: the topic is found in a dictionary, the queue's write end (`QueueTail`) points into
+the mapped ConsumeQueue file, the entry fits. Everything else is a call of a Python method: a queue whose file
+is not mapped or full (`QueueTail.append_slowly`), a topic or queue never seen (`Dispatcher.new_topic`,
+`new_queue`), and records that are entered differently (`append_specially`: delay, multi-dispatch, extension).
 
 Loop thread. No clock, no asyncio, no logging. The branches for uncompiled use are the specification.
 """
@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import array
 import struct
+from typing import Optional
 
 try:
     import cython
@@ -272,7 +273,7 @@ class Dispatcher:
             if magic != MESSAGE_MAGIC or not RECORD_SIZE_MIN <= size <= end - position:
                 raise ValueError(f"no record at physical offset {physical_base + position}")
             record = buffer[position : position + size]
-            name, properties, store_timestamp_ms = _parts(record, sys_flag)
+            name, properties, store_timestamp_ms = record_parts(record, sys_flag)
             found = properties_of_interest(properties)
             topic_queues = self.topics.get(name)
             if topic_queues is None:
@@ -328,7 +329,7 @@ class Dispatcher:
         view: Py_buffer
         position: cython.longlong = start
         size: cython.longlong
-        topic_queues: TopicQueues = None
+        topic_queues: Optional[TopicQueues] = None
         PyObject_GetBuffer(buffer, cython.address(view), PyBUF_SIMPLE)
         try:
             if start < 0 or end > view.len:
@@ -352,7 +353,7 @@ class Dispatcher:
         p: cython.p_uchar,
         size: cython.longlong,
         physical_offset: cython.longlong,
-        topic_queues: TopicQueues,
+        topic_queues: Optional[TopicQueues],
         buffer: object,
         position: cython.longlong,
     ) -> TopicQueues:
@@ -380,8 +381,8 @@ class Dispatcher:
                 tags_code = cython.cast(cython.int, _hash(0, found.tags, found.tags_size))
             if topic_queues.special or (self.multi_dispatch and found.multi):
                 self.append_specially(
-                    topic_queues, cython.cast(cython.int, _get32(p + 12)), _get64(p + 20), physical_offset, size,
-                    tags_code, store_timestamp_ms, cython.cast(cython.p_char, at)[:properties_size],
+                    topic_queues, cython.cast(cython.int, _get32(p + 12)), _get64(p + 20), physical_offset,
+                    size, tags_code, store_timestamp_ms, cython.cast(cython.p_char, at)[:properties_size],
                     buffer[position : position + size],
                 )  # fmt: skip
             else:
@@ -478,7 +479,15 @@ def keys_of(found: dict[bytes, bytes]) -> list[bytes]:
     return keys
 
 
-def _parts(record: memoryview, sys_flag: int) -> tuple[bytes, bytes, int]:
+def has_key(record: memoryview, topic: str, key: str, begin_ms: int, end_ms: int) -> bool:
+    """Is a record of this topic, stored within a time, indexed under a key? (The index knows hashes only.)"""
+    name, properties, store_timestamp_ms = record_parts(record, _HEAD.unpack_from(record)[7])
+    if name != topic.encode() or not begin_ms <= store_timestamp_ms <= end_ms:
+        return False
+    return key.encode() in keys_of(properties_of_interest(properties))
+
+
+def record_parts(record: memoryview, sys_flag: int) -> tuple[bytes, bytes, int]:
     """Topic, properties and store timestamp of a record."""
     born = 20 if sys_flag & 0x10 else 8
     at = 68 + born + (20 if sys_flag & 0x20 else 8)

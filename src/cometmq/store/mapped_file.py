@@ -7,10 +7,12 @@ last view, never under a reader. Loop thread only.
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import resource
 from collections import OrderedDict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -132,9 +134,20 @@ class MappedFile:
         """Any thread. Raises OSError."""
         sync_path(self.path, self.open_files.ops)
 
-    def clear(self, start: int, end: int | None = None) -> None:
-        """Zero a range (a cut must not leave bytes that look valid later)."""
-        clear_range(self.buffer(), start, self.size if end is None else end)
+    def clear_from(self, position: int) -> None:
+        """Zero the rest of the file: a cut must not leave bytes that look valid later. Raises OSError."""
+        view = self.buffer()
+        descriptor = self.open_files.ops.open(self.path)
+        try:
+            for start, end in data_extents(descriptor, position, self.size):
+                clear_range(view, start, end)
+        finally:
+            os.close(descriptor)
+
+    def adopt(self, mapped: mmap.mmap, allocated: int) -> None:
+        """Take a mapping that another thread has prepared."""
+        self._map, self.view, self.allocated = mapped, memoryview(mapped), allocated
+        self.open_files.add(self)
 
     def unmap(self) -> None:
         if self.owner is not None:
@@ -189,13 +202,28 @@ def check_length(path: Path | str, found: int, wanted: int) -> None:
         )
 
 
+def data_extents(descriptor: int, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """Parts of a sparse file that are not holes (one part if the file system cannot tell)."""
+    while start < end:
+        try:
+            start = os.lseek(descriptor, start, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # only a hole up to the end of the file
+                return
+            raise
+        stop = min(os.lseek(descriptor, start, os.SEEK_HOLE), end)
+        if start < stop:
+            yield start, stop
+        start = stop
+
+
 _ZEROS = bytes(1 << 20)
 
 
 def clear_range(buffer: memoryview, start: int, end: int) -> None:
-    """Zero buffer[start:end], leaving zero chunks alone: holes of a sparse file stay holes."""
+    """Zero buffer[start:end] without touching chunks that are zero already."""
     while start < end:
-        size = min(len(_ZEROS) - start % PAGE_SIZE, end - start)
+        size = min(len(_ZEROS), end - start)
         if buffer[start : start + size] != _ZEROS[:size]:
             buffer[start : start + size] = _ZEROS[:size]
         start += size

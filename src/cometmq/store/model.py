@@ -155,7 +155,7 @@ class RecoveryReport:
     max_physical_offset: int = 0
     records_scanned: int = 0
     records_dispatched: int = 0
-    truncated_bytes: int = 0  # bytes of log after the last good record that were cleared
+    cut_offset: int = -1  # where the log was cut because of bytes that are no record, -1 if nowhere
     queue_count: int = 0
     tails_trusted: bool = False  # the queue tails came from the sidecar of the last clean stop
     duration_ms: int = 0

@@ -98,6 +98,11 @@ class Retention:
             self._next_round_ms = now_ms + self._config.clean_resource_interval
             self.run_round(now_ms)
 
+    def reconfigure(self, config: StoreConfig) -> None:
+        """New hours, ages and pauses count from the next round on."""
+        self._config = config
+        self._hours = delete_hours(config.delete_when)
+
     def request_deletion(self) -> None:
         """Delete expired files in the next rounds whatever the hour (an administrator asked)."""
         self._manual_rounds = MANUAL_ROUNDS

@@ -5,9 +5,9 @@ Layout of a record, big-endian; H is 8 for an IPv4 host and 20 for an IPv6 host 
     0   4  totalSize            20  8  queueOffset         48      H  bornHost
     4   4  magic 0xDAA320A7     28  8  physicalOffset      48+B    8  storeTimestamp
     8   4  bodyCRC              36  4  sysFlag             56+B    H  storeHost
-    12  4  queueId              40  8  bornTimestamp       56+B+S  12 reconsumeTimes, preparedTransactionOffset
-    16  4  flag                                            68+B+S  4  bodyLength, body, topicLength (1), topic,
-                                                                      propertiesLength (2), properties
+    12  4  queueId              40  8  bornTimestamp       56+B+S  4  reconsumeTimes
+    16  4  flag                                            60+B+S  8  preparedTransactionOffset
+    68+B+S  4 bodyLength, body, 1 topicLength, topic, 2 propertiesLength, properties   (B, S: the two H)
 
 A record is good when the magic is right, all lengths add up to totalSize, physicalOffset is where the record
 stands and, if asked, the CRC of the body is right. Reads a buffer, touches nothing else; no clock, no files.

@@ -1,104 +1,322 @@
 """MessageStore: the one door to everything under a store directory.
 
-Plain synchronous calls, loop thread only unless a method says otherwise; no asyncio inside.
+Plain synchronous calls, loop thread only unless a method says otherwise; no asyncio inside. Threads of its own:
+commit log flush, queue flush, preparation of log files, deletion of old files. See ARCHITECTURE.md.
 """
 
 from __future__ import annotations
 
+import contextlib
+import logging
+import time
 from collections.abc import Callable
 from typing import Any
 
 from cometmq.clock import Clock, now_ms
-from cometmq.store.config import StoreConfig
-from cometmq.store.delay_levels import DelayLevels
+from cometmq.errors import StoreError
+from cometmq.store.checkpoint import Checkpoint
+from cometmq.store.commit_log import CommitLog
+from cometmq.store.config import BrokerRole, FlushDiskType, StoreConfig
+from cometmq.store.consume_queue import ConsumeQueue, QueueEntry
+from cometmq.store.delay_levels import SCHEDULE_TOPIC, DelayLevels
+from cometmq.store.dispatch_cy import has_key
+from cometmq.store.file_ops import FileOps
+from cometmq.store.flush import FlushCallback, LogFlusher
+from cometmq.store.index import Index
+from cometmq.store.lock_file import LockFile
+from cometmq.store.mapped_file import OpenFiles, raise_descriptor_limit
 from cometmq.store.model import (
     AppendSpace,
     Buffer,
     GetResult,
     MessageFilter,
     PutResult,
+    PutStatus,
     QueryResult,
     RecoveryReport,
     StoreBatch,
     StoreMessage,
 )
+from cometmq.store.queue_flush import QueueFlusher
+from cometmq.store.queue_table import FilterBitMap, QueueTable
+from cometmq.store.reader import QueueReader
+from cometmq.store.recovery import Recovery
+from cometmq.store.residency import read_in
+from cometmq.store.retention import Retention
+from cometmq.store.scan_cy import MESSAGE_MAGIC, RECORD_SIZE_MIN, STOP_BAD, scan_records
+from cometmq.store.time_search import TimeSearch
+from cometmq.store.watches import Watch, WatchCallback, Watches
+from cometmq.store.writer import LogWriter
 
-FlushCallback = Callable[[bool], None]
-WatchCallback = Callable[[str, int], None]
+SYNC_FLUSH_AHEAD_SIZE = (
+    1 << 20
+)  # bytes; pages made ready ahead are dirty and would be synced with every commit
+IDLE_SWEEP_MS = 60_000
 
-
-class Watch:
-    """A registered interest in one queue; cancel() is idempotent."""
-
-    def cancel(self) -> None:
-        raise NotImplementedError
+log = logging.getLogger(__name__)
 
 
 class MessageStore:
     def __init__(
-        self, config: StoreConfig, *, now_ms: Clock = now_ms, delay_levels: DelayLevels | None = None
+        self,
+        config: StoreConfig,
+        *,
+        now_ms: Clock = now_ms,
+        delay_levels: DelayLevels | None = None,
+        ops: FileOps | None = None,
     ) -> None:
         self.config = config
         self.now_ms = now_ms
+        self.role = config.broker_role
         self.delay_levels = delay_levels or DelayLevels(config.message_delay_level)
         # Delivers a callback to the loop thread; the broker injects loop.call_soon_threadsafe.
         self.call_soon: Callable[..., Any] = lambda callback, *args: callback(*args)
-        # Bit map of the SQL groups that want a message, for the queue extension: (topic, record) -> bytes or None.
-        self.filter_bit_map: Callable[[str, memoryview], bytes | None] | None = None
+        root = config.store_path_root_dir
+        self._abort = root / "abort"
+        self._lock = LockFile(root / "lock")
+        raise_descriptor_limit()
+        self.open_files = OpenFiles(config.open_files_max, ops)
+        self.commit_log = CommitLog(config, self.open_files, ahead_size=_ahead_size(config))
+        self.table = QueueTable(config, self.open_files, self.delay_levels)
+        self.index = self._new_index() if config.message_index_enable else None
+        self.checkpoint = Checkpoint(root / "checkpoint")
+        self.watches = Watches(self.table)
+        self._writer = LogWriter(config, self.commit_log, self.table, self.commit, now_ms)
+        self._reader = QueueReader(config, self.commit_log)
+        self._times = TimeSearch(self.commit_log)
+        self._flusher = LogFlusher(self.commit_log, config, self.checkpoint, self._call_soon)
+        self._queue_flusher = QueueFlusher(self.table, self.index, config, self.checkpoint)
+        self.retention = Retention(config, self.commit_log, self._follow_log, started_ms=now_ms())
+        self.dispatch_error: StoreError | None = None
+        self._dispatched = 0  # physical offset up to which queues and index are complete
+        self._next_sweep_ms = 0
+        self._opened = False
+
+    def _new_index(self) -> Index:
+        config = self.config
+        return Index(
+            config.index_dir,
+            hash_slot_count=config.max_hash_slot_num,
+            index_count_max=config.max_index_num,
+            now_ms=self.now_ms,
+        )
+
+    def _call_soon(self, callback: Callable[..., None], *args: object) -> None:
+        self.call_soon(callback, *args)
+
+    @property
+    def filter_bit_map(self) -> FilterBitMap | None:
+        """(topic, record) -> bit map of the SQL groups that want it, for the extension of its queue."""
+        return self.table.filter_bit_map
+
+    @filter_bit_map.setter
+    def filter_bit_map(self, calculate: FilterBitMap | None) -> None:
+        self.table.filter_bit_map = calculate
 
     # Life
+
     def open(self) -> RecoveryReport:
         """Take the lock, load, recover, dispatch what is behind, start the threads. Raises StoreError."""
-        raise NotImplementedError
+        began = time.monotonic()
+        try:
+            self.config.store_path_root_dir.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreError(
+                f"The store directory {self.config.store_path_root_dir} cannot be made ({error.strerror}): "
+                "choose another storePathRootDir or give the user of the broker the right to write there."
+            ) from error
+        self._lock.acquire()
+        try:
+            report = self._recover()
+            self._start()
+        except BaseException:
+            self.commit_log.abandon()
+            self.open_files.close_all()
+            self._lock.release()
+            raise
+        report.duration_ms = int((time.monotonic() - began) * 1000)
+        return report
+
+    def _recover(self) -> RecoveryReport:
+        report = RecoveryReport(clean=not self._abort.exists())
+        self.checkpoint = self._load_checkpoint()
+        self.commit_log.load()
+        self.table.load()
+        if self.index is not None:
+            self.index.load()
+            self.table.index = self.index
+        Recovery(self.config, self.commit_log, self.table, self.index, self.checkpoint, report).run()
+        report.min_physical_offset = self.commit_log.min_offset
+        report.max_physical_offset = self.commit_log.end_offset
+        report.queue_count = self.table.queue_count
+        return report
+
+    def _load_checkpoint(self) -> Checkpoint:
+        loaded = Checkpoint.load(self.checkpoint.path)
+        self._flusher.checkpoint = self._queue_flusher.checkpoint = loaded
+        return loaded
+
+    def _start(self) -> None:
+        try:
+            self._abort.touch()
+        except OSError as error:
+            raise StoreError(
+                f"The file {self._abort} cannot be written ({error.strerror}): "
+                "the user of the broker must be able to write to this directory."
+            ) from error
+        end = self.commit_log.end_offset
+        self._dispatched = self._reader.own_from = end
+        self.commit_log.preparer.start()
+        self._flusher.start(end)
+        self._queue_flusher.start()
+        self._opened = True
 
     def close(self) -> None:
         """Orderly stop: flush everything, write the checkpoint, remove abort, release the lock."""
-        raise NotImplementedError
+        if not self._opened:
+            return
+        self._opened = False
+        self.retention.close()
+        self._queue_flusher.stop()
+        self._flusher.stop()
+        self.commit_log.stop()
+        clean = self._flusher.healthy and self._flusher.flush()
+        clean = self._queue_flusher.flush_all() and clean
+        # A store that cannot vouch for its files keeps the abort file: the next start looks closer.
+        if clean and self.dispatch_error is None:
+            with contextlib.suppress(FileNotFoundError):
+                self._abort.unlink()
+        self._let_go()
 
     def kill_for_test(self) -> None:
-        """Stop threads and let go of the files as a killed process would: abort stays, nothing is flushed."""
-        raise NotImplementedError
+        """Let go of everything as a killed process would: abort stays, nothing is flushed."""
+        self._opened = False
+        self.retention.close()
+        self._queue_flusher.stop()
+        self._flusher.stop()
+        self._let_go()
+
+    def _let_go(self) -> None:
+        self._flusher.close()
+        if self.index is not None:
+            self.index.abandon()
+        self.commit_log.abandon()
+        self.open_files.close_all()
+        self._lock.release()
 
     # Writing
+
+    @property
+    def writable(self) -> bool:
+        return self.put_refusal() is None
+
+    @property
+    def readable(self) -> bool:
+        return self._opened
+
+    def put_refusal(self) -> PutStatus | None:
+        """Why a message would not be taken now."""
+        if not self._opened or self.role is BrokerRole.SLAVE or self.retention.disk.full:
+            return PutStatus.SERVICE_NOT_AVAILABLE
+        if self.dispatch_error is not None or not self._flusher.healthy:
+            return PutStatus.SERVICE_NOT_AVAILABLE
+        return None
+
     def put(self, message: StoreMessage) -> PutResult:
-        raise NotImplementedError
+        refusal = self.put_refusal()
+        return self._writer.put(message) if refusal is None else PutResult(refusal)
 
     def put_batch(self, batch: StoreBatch) -> PutResult:
-        raise NotImplementedError
+        refusal = self.put_refusal()
+        return self._writer.put_batch(batch) if refusal is None else PutResult(refusal)
 
     def reserve(self, size: int) -> AppendSpace | None:
-        """Room for at least `size` bytes (records only, the closing blank is kept free), or None: see put_refusal()."""
-        raise NotImplementedError
+        """Room for at least `size` bytes of records, or None (put_refusal() or a disk that gives no space)."""
+        if self.put_refusal() is not None or size > self.config.record_size_max:
+            return None
+        return self.commit_log.reserve(size)
 
     def commit(self, end_position: int) -> int:
-        """Make [position, end_position) of the reserved file visible and dispatch it; the new physical end offset."""
-        raise NotImplementedError
+        """Records up to this position of the reserved space are complete: dispatch them; the new end offset."""
+        end_offset = self.commit_log.advance(end_position)
+        self._dispatch()
+        return end_offset
 
     def append_raw(self, physical_offset: int, data: Buffer) -> int:
-        """A replica's append: bytes of the master's log at exactly this offset, records may be cut; the new end offset."""
-        raise NotImplementedError
+        """A replica's append: bytes of the master's log at exactly this offset; the new end offset.
 
-    def queue_offsets(self, topic: bytes) -> memoryview:
-        """Next queue offset by queue id, format 'q', writable: a writer of records advances what it uses.
-
-        Valid while `offsets_epoch` stays the same.
+        Records may be cut; they are dispatched when they are complete.
         """
-        raise NotImplementedError
+        end = self.commit_log.end_offset
+        if end and end != physical_offset:
+            raise StoreError(f"The log ends at {end}, but bytes for {physical_offset} came from the master.")
+        view = memoryview(data)
+        while len(view):
+            view = view[self.commit_log.write_raw(physical_offset, view) :]
+            physical_offset = self.commit_log.end_offset
+        self._dispatch()
+        return self.commit_log.end_offset
+
+    def _dispatch(self) -> None:
+        """Bring queues and index up to the end of the log; a failure is kept and tried again by tick()."""
+        log_end = self.commit_log.end_offset
+        try:
+            while self._dispatched < log_end:
+                if not self._dispatch_file(log_end):
+                    break
+            self.dispatch_error = None
+        except StoreError as error:
+            if self.dispatch_error is None:
+                log.error("records cannot be entered in their queues: %s", error)
+            self.dispatch_error = error
+        self.commit_log.last_store_timestamp_ms = self.table.last_store_timestamp_ms
+        if self.table.woken:
+            self.watches.wake()
+
+    def _dispatch_file(self, log_end: int) -> bool:
+        """Dispatch what is there of one file; False if it ends in the middle of a record."""
+        file = self.commit_log.file_at(self._dispatched)
+        if file is None:  # an empty log that begins in the middle (replica)
+            self._dispatched = self.commit_log.min_offset
+            return self.commit_log.min_offset >= 0 and self._dispatched < log_end
+        view, start, end = file.buffer(), self._dispatched - file.start, min(log_end, file.end) - file.start
+        if end < file.size and self.role is not BrokerRole.SLAVE:
+            self.table.dispatch(view, start, end, file.start)  # our own records, complete
+            self._dispatched = file.start + end
+            return True
+        scan = scan_records(view, start, end, file.start, False, file.size)
+        self.table.dispatch(view, start, scan.end, file.start)
+        self._dispatched = file.start + scan.end
+        if end == file.size:
+            if scan.stop == STOP_BAD:
+                log.error("damaged record path=%s position=%d: %s", file.path, scan.end, scan.reason)
+            self._dispatched = file.end
+            return True
+        return False
+
+    def queue_offsets(self, topic: bytes, count: int = 0) -> memoryview:
+        """Next queue offset by queue id, for at least `count` queues (format 'q', writable).
+
+        Who writes records advances what it uses. Valid while `offsets_epoch` stays the same.
+        """
+        return self.table.next_offsets(topic, count)
 
     @property
     def offsets_epoch(self) -> int:
-        raise NotImplementedError
+        return self.table.offsets_epoch
 
     # Durability
+
     @property
     def flushed_offset(self) -> int:
-        raise NotImplementedError
+        return self._flusher.flushed_offset
 
     def flush_waiter(self, end_offset: int, callback: FlushCallback) -> None:
-        """callback(ok) arrives through call_soon when everything below end_offset is on disk, or failed, or timed out."""
-        raise NotImplementedError
+        """callback(ok), through call_soon, when everything below end_offset is on disk, failed or overdue."""
+        self._flusher.wait(end_offset, callback)
 
     # Reading
+
     def get(
         self,
         topic: str,
@@ -109,79 +327,168 @@ class MessageStore:
         max_bytes: int | None = None,
         filter: MessageFilter | None = None,
     ) -> GetResult:
-        raise NotImplementedError
+        queue = self.table.find(topic, queue_id)
+        result = self._reader.get(queue, queue_offset, max_count, max_bytes, filter)
+        if self.role is BrokerRole.SLAVE and not self.config.offset_check_in_slave and not result.count:
+            self._keep_offset(result, queue_offset)
+        return result
+
+    @staticmethod
+    def _keep_offset(result: GetResult, queue_offset: int) -> None:
+        """A slave may be behind its master: it does not correct offsets that look wrong to it."""
+        if not result.min_offset <= queue_offset < result.max_offset:
+            result.next_offset = queue_offset
 
     def warm(self, result: GetResult) -> None:
         """Read the pages of a cold result into memory; for a thread."""
-        raise NotImplementedError
+        for part in result.slices:
+            read_in(part)
 
     def read_record(self, physical_offset: int, size: int = 0) -> memoryview | None:
-        raise NotImplementedError
+        """The record at an offset (its own length unless `size` is given), None if there is none."""
+        if size == 0:
+            head = self.commit_log.read(physical_offset, 8)
+            if head is None or int.from_bytes(head[4:], "big") != MESSAGE_MAGIC:
+                return None
+            size = int.from_bytes(head[:4], "big")
+        return self.commit_log.read(physical_offset, size) if size >= RECORD_SIZE_MIN else None
 
     def read_log(self, physical_offset: int, size_max: int) -> memoryview | None:
-        """Readable bytes from an offset within one file (replication)."""
-        raise NotImplementedError
+        """Bytes of the log from an offset on, within one file; None if the offset is not in the log."""
+        return self.commit_log.read_rest(physical_offset, size_max)
 
     def min_offset(self, topic: str, queue_id: int) -> int:
-        raise NotImplementedError
+        queue = self.table.find(topic, queue_id)
+        return queue.min_offset if queue is not None else 0
 
     def max_offset(self, topic: str, queue_id: int) -> int:
-        raise NotImplementedError
+        queue = self.table.find(topic, queue_id)
+        return queue.max_offset if queue is not None else 0
 
     @property
     def min_physical_offset(self) -> int:
-        raise NotImplementedError
+        return self.commit_log.min_offset
 
     @property
     def max_physical_offset(self) -> int:
-        raise NotImplementedError
+        return self.commit_log.end_offset
+
+    def queue_entries(self, topic: str, queue_id: int, queue_offset: int, count: int) -> list[QueueEntry]:
+        queue = self.table.find(topic, queue_id)
+        if queue is None:
+            return []
+        entries = (queue.entry(offset) for offset in range(queue_offset, queue_offset + count))
+        return [entry for entry in entries if entry is not None]
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
-        raise NotImplementedError
+        return self._times.offset_by_time(self.table.find(topic, queue_id), timestamp_ms)
 
     def store_time(self, topic: str, queue_id: int, queue_offset: int) -> int:
-        raise NotImplementedError
+        return self._times.store_time(self.table.find(topic, queue_id), queue_offset)
 
     def earliest_time(self, topic: str, queue_id: int) -> int:
-        raise NotImplementedError
+        return self.store_time(topic, queue_id, self.min_offset(topic, queue_id))
 
     def query(self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int) -> QueryResult:
-        raise NotImplementedError
+        if self.index is None:
+            return QueryResult([], [])
+        records: dict[int, memoryview] = {}
+
+        def accept(physical_offset: int) -> bool:
+            record = self.read_record(physical_offset)
+            if record is None or not has_key(record, topic, key, begin_ms, end_ms):
+                return False
+            records[physical_offset] = record
+            return True
+
+        count = min(max_count, self.config.max_msgs_num_batch)
+        found = self.index.query(topic, key, count, begin_ms, end_ms, accept)
+        return QueryResult(
+            found.offsets,
+            [records[offset] for offset in found.offsets],
+            found.last_update_timestamp_ms,
+            found.last_update_physical_offset,
+        )
 
     def watch(self, topic: str, queue_id: int, callback: WatchCallback) -> Watch:
         """callback(topic, queue_id) runs inside the commit that appended to this queue."""
-        raise NotImplementedError
+        return self.watches.add(topic, queue_id, callback)
 
     # Care
+
     def topics_on_disk(self) -> list[str]:
-        raise NotImplementedError
+        return sorted(queues.topic for queues in self.table.topics.values() if _has_files(queues.queues))
 
     def queue_ids(self, topic: str) -> list[int]:
-        raise NotImplementedError
+        queues = self.table.topics.get(topic.encode())
+        return sorted(queues.queues) if queues is not None else []
 
     def delete_topic(self, topic: str) -> int:
         """Remove a topic's queues (its records stay in the log until they expire); how many queues."""
-        raise NotImplementedError
+        return self.table.remove_topic(topic)
 
     def clean_expired(self) -> int:
         """Remove queues whose messages have all left the log; how many."""
-        raise NotImplementedError
+        expired = [queue for queue in self.table.all() if self._is_expired(queue)]
+        for queue in expired:
+            self.table.remove_queue(queue)
+        return len(expired)
+
+    def _is_expired(self, queue: ConsumeQueue) -> bool:
+        last = queue.last_entry() if queue.topic != SCHEDULE_TOPIC else None
+        return last is not None and last.physical_offset < self.commit_log.min_offset
 
     def delete_expired_files(self) -> int:
-        """Delete expired commit log files now, whatever the hour; how many."""
-        raise NotImplementedError
+        """Delete expired commit log files now, whatever the hour, and go on in the next rounds; how many."""
+        self.retention.request_deletion()
+        return self.retention.run_round(self.now_ms())
+
+    def _follow_log(self, min_physical_offset: int) -> list[str]:
+        """Queues and index let go of what has left the log; paths of queue files to delete."""
+        expired: list[str] = []
+        for queue in self.table.all():
+            expired += queue.expire(min_physical_offset)
+        if self.index is not None:
+            self.index.expire(min_physical_offset)
+        return expired
 
     def tick(self) -> None:
-        """Retention and idle files; call every few seconds on the loop."""
-        raise NotImplementedError
+        """Retention, overdue waiters, idle files, a dispatch that failed; call it every second on the loop."""
+        now = self.now_ms()
+        self._flusher.expire()
+        if self.dispatch_error is not None:
+            self._dispatch()
+        self.retention.tick(now)
+        if now >= self._next_sweep_ms:
+            self._next_sweep_ms = now + IDLE_SWEEP_MS
+            self.open_files.close_idle()
+
+    def reconfigure(self, config: StoreConfig) -> None:
+        """Take over settings that may change while running; sizes and paths stay."""
+        self.config = config
+        self._writer.config = self._reader.config = self._flusher.config = self._queue_flusher.config = config
+        self.retention.reconfigure(config)
 
     def runtime_info(self) -> dict[str, str]:
-        raise NotImplementedError
+        """Figures for the administrator, under the names of the original where it has them."""
+        log_percent, queue_percent = self.retention.disk.percents()
+        return {
+            "commitLogMinOffset": str(self.min_physical_offset),
+            "commitLogMaxOffset": str(self.max_physical_offset),
+            "commitLogDiskRatio": str(log_percent / 100),
+            "consumeQueueDiskRatio": str(queue_percent / 100),
+            "dispatchBehindBytes": str(self.max_physical_offset - self._dispatched),
+            "howMuchUnflushed": str(self.max_physical_offset - self.flushed_offset),
+            "openFiles": str(len(self.open_files)),
+            "queueCount": str(self.table.queue_count),
+        }
 
-    @property
-    def writable(self) -> bool:
-        raise NotImplementedError
 
-    @property
-    def readable(self) -> bool:
-        raise NotImplementedError
+def _ahead_size(config: StoreConfig) -> int:
+    if config.flush_disk_type is FlushDiskType.SYNC_FLUSH:
+        return min(config.populate_ahead_size, SYNC_FLUSH_AHEAD_SIZE)
+    return config.populate_ahead_size
+
+
+def _has_files(queues: dict[int, ConsumeQueue]) -> bool:
+    return any(queue.last_start >= 0 for queue in queues.values())

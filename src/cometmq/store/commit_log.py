@@ -1,0 +1,243 @@
+"""CommitLog: the stream of records of all topics, in fixed-size files named by the offset of their first byte.
+
+One writer, the loop thread: reserve() gives room in the current file, advance() makes what was written visible.
+A record never spans two files; what does not fit closes the file with a blank record. Space that is handed out
+has blocks on disk. After a cut the rest of the file is zeroed, so that old records cannot come back.
+Loop thread, except end_offset, flushed ranges and the list of files, which other threads may read.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from pathlib import Path
+
+from cometmq.errors import StoreError
+from cometmq.store.append_cy import write_blank
+from cometmq.store.config import StoreConfig
+from cometmq.store.file_ops import FILE_NAME_DIGITS
+from cometmq.store.mapped_file import MappedFile, OpenFiles, check_length
+from cometmq.store.model import AppendSpace
+from cometmq.store.populate import ALLOCATION_STEP, PreparedFile, Preparer, create_log_file
+from cometmq.store.scan_cy import BLANK_SIZE
+
+ADVANCE_STEP = 4 << 20  # bytes after which the preparer hears of the writer's position
+
+
+class CommitLog:
+    def __init__(self, config: StoreConfig, open_files: OpenFiles, *, ahead_size: int) -> None:
+        self.directory: Path = config.commit_log_dir
+        self.file_size = config.mapped_file_size_commit_log
+        self.open_files = open_files
+        self.files: list[MappedFile] = []
+        self.error: OSError | None = None  # why the last reserve() failed
+        self.last_store_timestamp_ms = 0
+        self._current: MappedFile | None = None
+        self._view: memoryview = memoryview(b"")
+        self._base = 0
+        self._position = 0
+        self._limit = 0  # the current file has blocks up to here
+        self._tell_at = 0
+        self.preparer = Preparer(self.directory, self.file_size, ahead_size, open_files.ops)
+        self._advance_step = min(ADVANCE_STEP, max(ahead_size // 4, 4096))
+
+    # Where things are
+
+    @property
+    def min_offset(self) -> int:
+        """Physical offset of the first byte that is still there, -1 for an empty log."""
+        return self.files[0].start if self.files else -1
+
+    @property
+    def end_offset(self) -> int:
+        """Physical offset after the last record."""
+        return self._base + self._position
+
+    def file_at(self, physical_offset: int) -> MappedFile | None:
+        if not self.files:
+            return None
+        index = (physical_offset - self.files[0].start) // self.file_size
+        if not 0 <= index < len(self.files):
+            return None
+        return self.files[index]
+
+    # Reading
+
+    def read(self, physical_offset: int, size: int) -> memoryview | None:
+        """A range within one file, None if it is not there (any more, or yet)."""
+        file = self.file_at(physical_offset)
+        if file is None or size < 0:
+            return None
+        at = physical_offset - file.start
+        if physical_offset + size > self.end_offset or at + size > self.file_size:
+            return None
+        return file.buffer()[at : at + size]
+
+    def read_rest(self, physical_offset: int, size_max: int) -> memoryview | None:
+        """What there is from an offset on, within one file, blank tails included; empty at the end of the log."""
+        file = self.file_at(physical_offset)
+        if file is None:
+            return memoryview(b"") if physical_offset == self.end_offset else None
+        at = physical_offset - file.start
+        readable = min(self.end_offset - file.start, self.file_size)
+        return file.buffer()[at : max(at, min(at + size_max, readable))]
+
+    # Writing
+
+    def reserve(self, size: int) -> AppendSpace | None:
+        """Room for `size` bytes of records; None with `error` set if the disk does not give it."""
+        if self._position + size + BLANK_SIZE > self._limit and not self._make_room(size):
+            return None
+        return AppendSpace(self._view, self._position, self._limit - BLANK_SIZE, self._base)
+
+    def advance(self, end_position: int) -> int:
+        """Records up to this position of the current file are written; the new end offset."""
+        self._position = end_position
+        if end_position >= self._tell_at:
+            self._tell_preparer()
+        return self._base + end_position
+
+    def write_raw(self, physical_offset: int, data: memoryview) -> int:
+        """Bytes of a master's log at exactly the end of ours; how many were taken (up to the end of the file)."""
+        if self._current is None or self._position == self.file_size:
+            if not self._open_next(physical_offset - physical_offset % self.file_size):
+                raise StoreError(f"The commit log cannot grow in {self.directory} ({self.error}).")
+            self._position = physical_offset - self._base
+        size = min(len(data), self.file_size - self._position)
+        if not self._allocate(self._position + size):
+            raise StoreError(f"The commit log cannot grow in {self.directory} ({self.error}).")
+        self._view[self._position : self._position + size] = data[:size]
+        self.advance(self._position + size)
+        return size
+
+    def _make_room(self, size: int) -> bool:
+        if self._current is None:
+            return self._open_next(0) and self._allocate(size + BLANK_SIZE)
+        needed = self._position + size + BLANK_SIZE
+        if needed <= self.file_size:
+            return self._allocate(needed)
+        view, position = self._view, self._position
+        # The next file first: if the disk is full the log stays as it is and goes on when there is room.
+        if not self._open_next(self._base + self.file_size):
+            return False
+        if position < self.file_size:
+            write_blank(view, position, self.file_size)
+        return self._allocate(size + BLANK_SIZE)
+
+    def _allocate(self, end: int) -> bool:
+        assert self._current is not None
+        file = self._current
+        file.allocated = max(file.allocated, self.preparer.allocated(file.start))
+        try:
+            file.ensure_allocated(end, ALLOCATION_STEP)
+        except OSError as error:
+            self.error = error
+            return False
+        self._limit = file.allocated
+        return True
+
+    def _open_next(self, start: int) -> bool:
+        """Make the file at `start` the current one."""
+        try:
+            prepared = self.preparer.take(start) or self._create(start)
+        except OSError as error:
+            self.error = error
+            return False
+        file = MappedFile(self.directory / f"{start:020d}", start, self.file_size, self.open_files)
+        file.adopt(prepared.mapped, prepared.allocated)
+        self.files.append(file)
+        self._use(file, 0)
+        return True
+
+    def _create(self, start: int) -> PreparedFile:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        return create_log_file(self.directory, start, self.file_size, self.open_files.ops)
+
+    def _use(self, file: MappedFile | None, position: int) -> None:
+        if self._current is not None:
+            self._current.pinned = False
+        self._current, self._position = file, position
+        if file is None:
+            self._view, self._base, self._limit = memoryview(b""), 0, 0
+            return
+        file.pinned = True
+        self._view, self._base, self._limit = file.buffer(), file.start, file.allocated
+        self._tell_preparer()
+
+    def _tell_preparer(self) -> None:
+        file = self._current
+        assert file is not None
+        self._tell_at = self._position + self._advance_step
+        self.preparer.advance(file.path, file.start, self._view, self._position, file.allocated)
+
+    # Life
+
+    def load(self) -> None:
+        """Find the files. Raises StoreError for anything that is not a commit log file of the right length."""
+        if not self.directory.exists():
+            return
+        with os.scandir(self.directory) as entries:
+            starts = [self._check_entry(entry) for entry in entries]
+        self.files = [
+            MappedFile(self.directory / f"{start:020d}", start, self.file_size, self.open_files)
+            for start in sorted(starts)
+        ]
+        self._check_gaps()
+
+    def _check_gaps(self) -> None:
+        for file, following in itertools.pairwise(self.files):
+            if file.end != following.start:
+                raise StoreError(
+                    f"The commit log file {self.directory / f'{file.end:020d}'} is missing: "
+                    f"restore it, or move {following.path} and all later files away."
+                )
+
+    def _check_entry(self, entry: os.DirEntry[str]) -> int:
+        if len(entry.name) != FILE_NAME_DIGITS or not entry.name.isdecimal() or not entry.is_file():
+            raise StoreError(
+                f"{entry.path} is not a commit log file: move it out of the directory and start again."
+            )
+        check_length(entry.path, entry.stat().st_size, self.file_size)
+        if int(entry.name) % self.file_size:
+            raise StoreError(
+                f"The commit log file {entry.path} does not begin at a multiple of mappedFileSizeCommitLog "
+                f"({self.file_size}): set the option to what the store was made with."
+            )
+        return int(entry.name)
+
+    def truncate(self, end_offset: int) -> None:
+        """Make this the end of the log: later files are deleted, the rest of its file is zeroed."""
+        while self.files and self.files[-1].start > end_offset:
+            self.files.pop().delete()
+        if self.files and self.files[-1].start == end_offset and len(self.files) > 1:
+            # An empty last file (made ahead) is of no use; it is made again when it is needed.
+            self.files.pop().delete()
+        if not self.files:
+            self._use(None, 0)
+            return
+        file = self.files[-1]
+        position = min(end_offset - file.start, self.file_size)
+        if position < self.file_size:
+            file.clear_from(position)
+        file.allocated = max(file.allocated, position - position % 4096)
+        self._use(file, position)
+
+    def remove_first(self) -> MappedFile | None:
+        """Take the oldest file out of the log (never the current one); the caller deletes it."""
+        if len(self.files) < 2:
+            return None
+        file = self.files.pop(0)
+        file.unmap()
+        return file
+
+    def stop(self) -> None:
+        """End the thread and remove a file that was made ahead, as the original does at an orderly stop."""
+        unused = self.preparer.stop()
+        if unused is not None:
+            self.open_files.ops.unlink(self.directory / f"{unused.start:020d}")
+
+    def abandon(self) -> None:
+        """Let go of everything as a killed process would."""
+        self.preparer.stop()
+        self._use(None, 0)
+        self.files = []

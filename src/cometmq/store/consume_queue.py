@@ -1,0 +1,322 @@
+"""ConsumeQueue: the entries of one queue, in fixed-size files named by the byte position of the first entry.
+
+Positions are bytes of the queue's stream, queue offsets are entries (position // 20). Only the starts of the
+first and the last file are kept in memory; a file is mapped when it is read or written. A queue has no file
+before its first entry. The first file of a queue that begins at an offset other than 0 starts with pre-blank
+entries. Loop thread, except sync().
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import struct
+from typing import TYPE_CHECKING, NamedTuple
+
+from cometmq.errors import StoreError
+from cometmq.store.dispatch_cy import QueueTail
+from cometmq.store.file_ops import file_name
+from cometmq.store.mapped_file import PAGE_SIZE, MappedFile, OpenFiles, sync_path
+from cometmq.store.queue_scan_cy import ENTRY_SIZE, entries_end
+
+if TYPE_CHECKING:
+    from cometmq.store.consume_queue_ext import ConsumeQueueExt
+
+RECOVERED_FILES = 3  # recovery looks at the last three files; older ones are taken as complete
+ALLOCATION_STEP_MAX = 256 << 10  # blocks on disk are taken in steps that double up to this, in bytes
+GAP_ENTRIES_MAX = 1_000_000  # a longer jump in queue offsets is not filled up with blank entries
+BLANK_SIZE_FIELD = 0x7FFFFFFF
+
+_ENTRY = struct.Struct(">qiq")
+_BLANK_ENTRY = _ENTRY.pack(0, BLANK_SIZE_FIELD, 0)
+
+
+class QueueEntry(NamedTuple):
+    physical_offset: int
+    size: int
+    tags_code: int
+
+
+class ConsumeQueue(QueueTail):
+    __slots__ = (
+        "_files", "_first_dirty_start", "directory", "ext", "file_size", "first_start", "last_start",
+        "min_offset", "open_files", "topic",
+    )  # fmt: skip
+
+    def __init__(
+        self, topic: str, queue_id: int, directory: str, file_size: int, open_files: OpenFiles
+    ) -> None:
+        super().__init__(queue_id)
+        self.topic = topic
+        self.directory = directory
+        self.file_size = file_size
+        self.open_files = open_files
+        self.first_start = -1  # stream position of the first file, -1 without files
+        self.last_start = -1
+        self.min_offset = 0  # queue offset
+        self.ext: ConsumeQueueExt | None = None
+        self._files: dict[int, MappedFile] = {}
+        self._first_dirty_start = -1
+
+    # Reading
+
+    @property
+    def max_offset(self) -> int:
+        """The queue offset that the next message gets."""
+        return int(self.end) // ENTRY_SIZE
+
+    def entry(self, queue_offset: int) -> QueueEntry | None:
+        found = self.entries_at(queue_offset * ENTRY_SIZE)
+        return QueueEntry(*_ENTRY.unpack_from(found[0], found[1])) if found else None
+
+    def entries_at(self, position: int) -> tuple[memoryview, int, int] | None:
+        """The file with a stream position, the position in it, the end of its entries; None if gone."""
+        if not max(self.first_start, 0) <= position < self.end:
+            return None
+        start = position - position % self.file_size
+        try:
+            view = self._file(start).buffer()
+        except StoreError:
+            return None  # removed by hand: readers step over it
+        return view, position - start, min(self.end - start, self.file_size)
+
+    def last_entry(self) -> QueueEntry | None:
+        return self.entry(self.max_offset - 1) if self.end > 0 and self.last_start >= 0 else None
+
+    # Writing
+
+    def append_slowly(self, queue_offset: int, physical_offset: int, size: int, tags_code: int) -> bool:
+        expected = queue_offset * ENTRY_SIZE
+        if self.last_start < 0:
+            self._begin(expected)
+        elif expected < self.end and queue_offset:
+            return False
+        elif 0 < expected - self.end <= GAP_ENTRIES_MAX * ENTRY_SIZE:
+            # Entries were lost (a crash took pages that the checkpoint had promised). The original writes the
+            # new one here and is off by the gap for ever; we keep queue offsets true, readers pass the blanks.
+            self._fill(expected)
+        self._write(_ENTRY.pack(physical_offset, size, tags_code))
+        self.max_physical_offset = physical_offset + size
+        return True
+
+    def _begin(self, position: int) -> None:
+        start = position - position % self.file_size
+        os.makedirs(self.directory, exist_ok=True)
+        self._add_file(start)
+        self.first_start = self.end = start
+        if position > 0:
+            self.min_offset = position // ENTRY_SIZE
+            self._fill(position)
+
+    def _fill(self, position: int) -> None:
+        """Blank entries up to a position."""
+        while self.end < position:
+            self._write(_BLANK_ENTRY)
+            at, count = self.end - self.file_start, (min(position, self.limit) - self.end) // ENTRY_SIZE
+            if count > 0:
+                self.view[at : at + count * ENTRY_SIZE] = _BLANK_ENTRY * count
+                self.end += count * ENTRY_SIZE
+
+    def _write(self, entry: bytes) -> None:
+        if self.end + ENTRY_SIZE > self.limit:
+            self._extend()
+        at = self.end - self.file_start
+        self.view[at : at + ENTRY_SIZE] = entry
+        self.end += ENTRY_SIZE
+        self.used = True
+
+    def _extend(self) -> None:
+        """Map the tail file with blocks for at least one more entry. Raises StoreError."""
+        if self.end == self.last_start + self.file_size:
+            self._add_file(self.end)
+        file = self._file(self.last_start)
+        view = file.buffer()
+        at = self.end - self.last_start
+        file.allocated = max(file.allocated, at - at % PAGE_SIZE)
+        try:
+            step = max(PAGE_SIZE, min(file.allocated, ALLOCATION_STEP_MAX))
+            file.ensure_allocated(at + ENTRY_SIZE, step)
+        except OSError as error:
+            raise StoreError(
+                f"The ConsumeQueue file {file.path} cannot grow ({error.strerror}): free space on its disk."
+            ) from error
+        file.owner = self
+        self.attach(view, self.last_start, self.last_start + file.allocated)
+        if self._first_dirty_start < 0:
+            self._first_dirty_start = self.last_start
+
+    def _add_file(self, start: int) -> None:
+        file = MappedFile(self._path(start), start, self.file_size, self.open_files)
+        try:
+            file.create()
+        except OSError as error:
+            raise StoreError(
+                f"The ConsumeQueue file {file.path} cannot be created ({error.strerror}): "
+                "free space on its disk and check who may write there."
+            ) from error
+        self._release_tail()
+        self._files[start] = file
+        self.last_start = start
+
+    def _release_tail(self) -> None:
+        old = self._files.get(self.last_start)
+        if old is not None:
+            old.owner = None
+        self.detach()
+
+    def _file(self, start: int) -> MappedFile:
+        file = self._files.get(start)
+        if file is None:
+            file = MappedFile(self._path(start), start, self.file_size, self.open_files)
+            self._files[start] = file
+        return file
+
+    def _path(self, start: int) -> str:
+        return f"{self.directory}/{file_name(start)}"
+
+    # Durability
+
+    def take_unsynced(self) -> list[str]:
+        """Paths of the files written since the last call; loop thread or flush thread."""
+        first, last = self._first_dirty_start, self.last_start
+        self.dirty = False
+        if last < 0:
+            return []
+        # The tail stays attached and may be written again without _extend().
+        self._first_dirty_start = last
+        return [self._path(start) for start in range(first if first >= 0 else last, last + 1, self.file_size)]
+
+    def sync(self) -> None:
+        """Any thread. Raises OSError."""
+        for path in self.take_unsynced():
+            with contextlib.suppress(FileNotFoundError):
+                sync_path(path, self.open_files.ops)
+
+    # Recovery
+
+    def load(self, starts: list[int]) -> None:
+        """The files found on disk, sorted; recover() finds the end."""
+        if starts:
+            self.first_start, self.last_start = starts[0], starts[-1]
+            self.min_offset = starts[0] // ENTRY_SIZE
+
+    def recover(self) -> None:
+        """Walk valid entries from the third-last file; what lies behind them is cut."""
+        if self.last_start < 0:
+            return
+        start = max(self.first_start, self.last_start - (RECOVERED_FILES - 1) * self.file_size)
+        while True:
+            position, _ = entries_end(self._file(start).buffer(), 0, self.file_size)
+            self.end = start + position
+            if position < self.file_size or start >= self.last_start:
+                break
+            start += self.file_size
+        self._drop_files_after(start)
+        self._note_last()
+
+    def truncate(self, physical_offset: int) -> bool:
+        """Forget entries of records at or behind an offset (the log was cut); True if there were any."""
+        old_end = self.end
+        while self.last_start >= 0:
+            view = self._file(self.last_start).buffer()
+            used = min(self.end - self.last_start, self.file_size)
+            keep = first_entry_at(view, used, physical_offset)
+            if keep > 0 or used == 0:
+                self._cut(self.last_start + keep)
+                break
+            self._drop_last()
+        self._note_last()
+        return bool(self.end != old_end)
+
+    def cut_last_entry(self) -> None:
+        """Drop the last entry (recovery found that its record is another one)."""
+        self._cut(self.end - ENTRY_SIZE)
+        if self.end == self.last_start:
+            self._drop_last()
+        self._note_last()
+
+    def _cut(self, end: int) -> None:
+        # Positions alone are not enough: a later recovery would find the old entries valid again.
+        self._file(self.last_start).clear_from(end - self.last_start)
+        self.end = end
+        self._release_tail()
+        self._first_dirty_start = self.last_start
+
+    def _note_last(self) -> None:
+        last = self.last_entry()
+        blank = last is None or last.size == BLANK_SIZE_FIELD
+        self.max_physical_offset = 0 if last is None or blank else last.physical_offset + last.size
+        self.min_offset = min(self.min_offset, self.max_offset)
+
+    def _drop_last(self) -> None:
+        start = self.last_start
+        self._release_tail()
+        self._file(start).delete()
+        self._files.pop(start, None)
+        if start > self.first_start:
+            self.last_start = start - self.file_size
+            self.end = start
+        else:
+            self.first_start = self.last_start = -1
+            self.end = 0
+
+    def _drop_files_after(self, start: int) -> None:
+        while self.last_start > start:
+            self._file(self.last_start).delete()
+            self._files.pop(self.last_start, None)
+            self.last_start -= self.file_size
+
+    # Minimum and removal
+
+    def correct_min_offset(self, min_physical_offset: int) -> None:
+        """The first entry of the first file whose record is still in the log; without one nothing changes."""
+        found = self.entries_at(self.first_start) if self.first_start >= 0 else None
+        if found is not None:
+            view, _, end = found
+            at = first_entry_at(view, end, min_physical_offset)
+            if at < end:
+                self.min_offset = (self.first_start + at) // ENTRY_SIZE
+
+    def expire(self, min_physical_offset: int) -> list[str]:
+        """Let go of files (never the last) whose records have all left the log; paths to delete."""
+        expired: list[str] = []
+        while 0 <= self.first_start < self.last_start:
+            file = self._file(self.first_start)
+            last_physical_offset = _ENTRY.unpack_from(file.buffer(), self.file_size - ENTRY_SIZE)[0]
+            if last_physical_offset >= min_physical_offset:
+                break
+            file.unmap()
+            expired.append(str(file.path))
+            del self._files[self.first_start]
+            self.first_start += self.file_size
+        self.min_offset = max(self.min_offset, self.first_start // ENTRY_SIZE)
+        self.correct_min_offset(min_physical_offset)
+        return expired
+
+    def destroy(self) -> None:
+        """Remove all files and the directory."""
+        self._release_tail()
+        start = self.first_start
+        while 0 <= start <= self.last_start:
+            self._file(start).delete()
+            start += self.file_size
+        self._files.clear()
+        self.first_start = self.last_start = -1
+        self.end = self.max_physical_offset = self.min_offset = 0
+        with contextlib.suppress(OSError):
+            os.rmdir(self.directory)
+
+
+def first_entry_at(view: memoryview, end: int, physical_offset: int) -> int:
+    """Position of the first entry below `end` whose record is at or behind an offset, else `end`.
+
+    Entries of a queue are in the order of the log, so this is a binary search; blank entries have offset 0.
+    """
+    low, high = 0, end // ENTRY_SIZE
+    while low < high:
+        middle = (low + high) // 2
+        if _ENTRY.unpack_from(view, middle * ENTRY_SIZE)[0] >= physical_offset:
+            high = middle
+        else:
+            low = middle + 1
+    return low * ENTRY_SIZE

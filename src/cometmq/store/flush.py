@@ -1,0 +1,286 @@
+"""Flush threads: LogFlusher brings the commit log to disk, QueueFlusher ConsumeQueues, index and checkpoint.
+
+Theory of operation. Writers only touch mapped memory. LogFlusher notes the end of the log, syncs the files up to it
+and then publishes it as `flushed_offset`. With ASYNC_FLUSH that happens every 500 ms if four pages are dirty, and
+every 10 s in any case. With SYNC_FLUSH somebody waits: a waiter is (end offset, callback), all waiters that came
+while a sync was running are served by the next one (group commit).
+
+A failed sync. After an error the kernel takes the pages for clean although they are not on disk, so a later,
+successful sync proves nothing. Therefore: all waiters fail, `healthy` goes False (the store takes no more
+messages), and a file `fsync-failed` notes from where on the log is doubtful, in case the process ends now. Then, once
+a second, everything after `flushed_offset` is checked in memory (CRC of every record), written again through the
+descriptor, which makes the pages dirty anew, and synced. When that works the log is known good and service returns.
+See docs/decisions for the options that were turned down.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from cometmq.store.checkpoint import Checkpoint
+from cometmq.store.commit_log import CommitLog
+from cometmq.store.config import FlushDiskType, StoreConfig
+from cometmq.store.scan_cy import STOP_BAD, scan_records
+
+PAGE_SIZE = 4096
+SYNC_IDLE_S = 0.010  # with SYNC_FLUSH: how long messages that nobody waits for stay unflushed
+REPAIR_INTERVAL_S = 1.0
+REWRITE_STEP = 1 << 20  # bytes
+FAILED_SYNC_FILE = "fsync-failed"
+
+log = logging.getLogger(__name__)
+
+FlushCallback = Callable[[bool], None]
+CallSoon = Callable[..., Any]
+
+
+class Waiter:
+    __slots__ = ("callback", "deadline_s", "done", "end_offset")
+
+    def __init__(self, end_offset: int, callback: FlushCallback, deadline_s: float) -> None:
+        self.end_offset = end_offset
+        self.callback = callback
+        self.deadline_s = deadline_s
+        self.done = False
+
+    def finish(self, ok: bool) -> None:
+        """Loop thread."""
+        if not self.done:
+            self.done = True
+            self.callback(ok)
+
+
+class LogFlusher:
+    def __init__(
+        self, commit_log: CommitLog, config: StoreConfig, checkpoint: Checkpoint, call_soon: CallSoon
+    ) -> None:
+        self._log = commit_log
+        self.config = config
+        self.checkpoint = checkpoint
+        self._call_soon = call_soon
+        self._ops = commit_log.open_files.ops
+        self._sync_mode = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
+        self.flushed_offset = 0
+        self.healthy = True
+        self.failure_count = 0
+        self._wake = threading.Event()
+        self._stopping = False
+        self._new: deque[Waiter] = deque()  # loop appends, thread takes
+        self._waiting: deque[Waiter] = deque()  # loop only, in order of their deadlines
+        self._descriptors: dict[int, int] = {}  # file start -> descriptor, thread only
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()  # one flush at a time: the thread's, or one asked for by close()
+
+    # Loop thread
+
+    def start(self, flushed_offset: int) -> None:
+        self.flushed_offset = flushed_offset
+        self._thread = threading.Thread(target=self._run, name="commitlog-flush", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread without a last flush; waiters fail."""
+        self._stopping = True
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        for waiter in self._waiting:
+            waiter.finish(False)
+        self._waiting.clear()
+
+    def close(self) -> None:
+        """Let go of the files."""
+        self._close_descriptors(up_to=None)
+
+    def wait(self, end_offset: int, callback: FlushCallback) -> None:
+        """callback(ok), on the loop, when everything below end_offset is on disk, failed or overdue."""
+        if end_offset <= self.flushed_offset:
+            callback(True)
+            return
+        if not self.healthy or self._thread is None:
+            callback(False)
+            return
+        waiter = Waiter(end_offset, callback, time.monotonic() + self.config.sync_flush_timeout / 1000)
+        self._waiting.append(waiter)
+        self._new.append(waiter)
+        self.wake()
+
+    def wake(self) -> None:
+        if not self._wake.is_set():
+            self._wake.set()
+
+    def expire(self) -> None:
+        """Fail waiters that are overdue (a sync hangs); call it now and then."""
+        now = time.monotonic()
+        while self._waiting and (self._waiting[0].done or self._waiting[0].deadline_s <= now):
+            self._waiting.popleft().finish(False)
+
+    # Thread
+
+    def _run(self) -> None:
+        last_thorough_s = time.monotonic()
+        while not self._stopping:
+            self._pause()
+            if self._stopping:
+                return
+            if not self.healthy:
+                self._try_repair()
+                continue
+            thorough = time.monotonic() - last_thorough_s >= self._thorough_interval_s
+            if thorough:
+                last_thorough_s = time.monotonic()
+            self._round(thorough)
+
+    @property
+    def _thorough_interval_s(self) -> float:
+        return self.config.flush_commit_log_thorough_interval / 1000
+
+    def _pause(self) -> None:
+        if not self.healthy:
+            self._wake.wait(REPAIR_INTERVAL_S)
+        elif self._sync_mode:
+            behind = self._log.end_offset > self.flushed_offset
+            self._wake.wait(SYNC_IDLE_S if behind else self.config.flush_interval_commit_log / 1000)
+        else:
+            self._wake.wait(self.config.flush_interval_commit_log / 1000)
+        self._wake.clear()
+
+    def _round(self, thorough: bool) -> None:
+        waiters = self._take_waiters()
+        dirty = self._log.end_offset - self.flushed_offset
+        least = self.config.flush_commit_log_least_pages * PAGE_SIZE
+        if dirty and (waiters or thorough or self._sync_mode or dirty >= least):
+            self.flush()
+        if waiters:
+            self._deliver(waiters, self.healthy)
+
+    def _take_waiters(self) -> list[Waiter]:
+        taken = []
+        with contextlib.suppress(IndexError):
+            while True:
+                taken.append(self._new.popleft())
+        return taken
+
+    def _deliver(self, waiters: list[Waiter], ok: bool) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed already
+            self._call_soon(_finish_all, waiters, ok)
+
+    # Any thread
+
+    def flush(self) -> bool:
+        """Everything written so far to disk; False if that failed."""
+        with self._lock:
+            timestamp_ms = self._log.last_store_timestamp_ms
+            end = self._log.end_offset
+            try:
+                for file in self._files(self.flushed_offset, end):
+                    self._ops.sync(self._descriptor(file.start, file.path))
+            except OSError as error:
+                self._fail(error)
+                return False
+            self.flushed_offset = end
+            if timestamp_ms:
+                self.checkpoint.physic_msg_timestamp_ms = timestamp_ms
+            self._close_descriptors(up_to=end)
+            return True
+
+    def _files(self, start: int, end: int) -> list[Any]:
+        return [file for file in list(self._log.files) if file.start < end and file.end > start]
+
+    def _descriptor(self, start: int, path: Path | str) -> int:
+        # Kept open while the file is written: the kernel reports a write error once per open descriptor.
+        if start not in self._descriptors:
+            self._descriptors[start] = self._ops.open(path)
+        return self._descriptors[start]
+
+    def _close_descriptors(self, up_to: int | None) -> None:
+        size = self._log.file_size
+        for start in [start for start in self._descriptors if up_to is None or start + size <= up_to]:
+            os.close(self._descriptors.pop(start))
+
+    # After a failed sync
+
+    def _fail(self, error: OSError) -> None:
+        log.error(
+            "commit log could not be synced, no more messages are taken until it is offset=%d error=%s",
+            self.flushed_offset, error,
+        )  # fmt: skip
+        self.failure_count += 1
+        self.healthy = False
+        with contextlib.suppress(OSError):
+            mark_failed_sync(self.config.store_path_root_dir, self.flushed_offset)
+
+    def _try_repair(self) -> None:
+        waiters = self._take_waiters()
+        if waiters:
+            self._deliver(waiters, False)
+        try:
+            with self._lock:
+                end = self._log.end_offset
+                self._rewrite(self.flushed_offset, end)
+                self.flushed_offset = end
+        except OSError as error:
+            log.warning("commit log still cannot be synced error=%s", error)
+            return
+        clear_failed_sync(self.config.store_path_root_dir)
+        self.healthy = True
+        log.info("commit log is synced again offset=%d", end)
+
+    def _rewrite(self, start: int, end: int) -> None:
+        """Make the pages of a range dirty again with what memory holds, and sync. Raises OSError."""
+        for file in self._files(start, end):
+            rewrite_range(
+                file.buffer() if file.view is None else file.view,
+                self._descriptor(file.start, file.path),
+                max(start - file.start, 0),
+                min(end, file.end) - file.start,
+                file.start,
+                self._ops.sync,
+            )
+
+
+def rewrite_range(
+    view: memoryview, descriptor: int, start: int, end: int, physical_base: int, sync: Callable[[int], None]
+) -> None:
+    """Write view[start:end] to the file again and sync it. Raises OSError, also if memory is not sound."""
+    scan = scan_records(view, start, end, physical_base, True)
+    if scan.stop == STOP_BAD:
+        raise OSError(f"the record at physical offset {physical_base + scan.end} is damaged: {scan.reason}")
+    position = start - start % PAGE_SIZE
+    while position < end:
+        size = min(REWRITE_STEP, end - position)
+        os.pwrite(descriptor, bytes(view[position : position + size]), position)
+        position += size
+    sync(descriptor)
+
+
+def mark_failed_sync(root: Path, flushed_offset: int) -> None:
+    (root / FAILED_SYNC_FILE).write_text(f"{flushed_offset}\n")
+
+
+def clear_failed_sync(root: Path) -> None:
+    (root / FAILED_SYNC_FILE).unlink(missing_ok=True)
+
+
+def failed_sync_offset(root: Path) -> int | None:
+    """Where the last run stopped trusting the disk, None if it never did."""
+    try:
+        return int((root / FAILED_SYNC_FILE).read_text())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError):
+        return 0
+
+
+def _finish_all(waiters: list[Waiter], ok: bool) -> None:
+    for waiter in waiters:
+        waiter.finish(ok)

@@ -1,0 +1,250 @@
+"""QueueTable: all ConsumeQueues of a store by topic and queue id, and how the dispatcher reaches them.
+
+Besides ordinary entries it knows the special ones: the delivery time of delayed messages, additional queues
+(multi-dispatch, light queues `%LMQ%...`), and the address of an extension unit. Loop thread only.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import logging
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from cometmq.errors import StoreError
+from cometmq.store.config import StoreConfig
+from cometmq.store.consume_queue import ConsumeQueue
+from cometmq.store.delay_levels import SCHEDULE_TOPIC, DelayLevels
+from cometmq.store.dispatch_cy import Dispatcher, TopicQueues, properties_of_interest
+from cometmq.store.file_ops import FILE_NAME_DIGITS
+from cometmq.store.mapped_file import OpenFiles, check_length
+
+LMQ_PREFIX = "%LMQ%"
+RETRY_PREFIX = "%RETRY%"
+MULTI_DISPATCH_SEPARATOR = ","
+OFFSETS_MIN = 16  # slots of a topic's table of next offsets; it doubles when a queue id does not fit
+OFFSETS_MAX = 65_536  # queue ids beyond are served too, but not through that table
+
+log = logging.getLogger(__name__)
+
+FilterBitMap = Callable[[str, memoryview], bytes | None]
+
+
+class QueueTable(Dispatcher):
+    def __init__(self, config: StoreConfig, open_files: OpenFiles, delay_levels: DelayLevels) -> None:
+        super().__init__()
+        self.config = config
+        self.directory = config.consume_queue_dir
+        self.file_size = config.consume_queue_file_size
+        self.open_files = open_files
+        self.delay_levels = delay_levels
+        self.multi_dispatch = config.enable_multi_dispatch
+        self.filter_bit_map: FilterBitMap | None = None
+        self.offsets_epoch = 0
+        self.queue_count = 0
+        self._unusable: set[bytes] = set()
+
+    # Finding
+
+    def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        topic_queues = self.topics.get(topic.encode())
+        return topic_queues.queues.get(queue_id) if topic_queues is not None else None
+
+    def find_or_make(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """An unknown queue begins as an object in memory; files come with its first entry."""
+        topic_queues = self.topic_queues(topic.encode())
+        queue: ConsumeQueue = topic_queues.queues.get(queue_id) or self.new_queue(topic_queues, queue_id)
+        return queue
+
+    def topic_queues(self, name: bytes) -> TopicQueues:
+        return self.topics.get(name) or self.new_topic(name)
+
+    def all(self) -> Iterator[ConsumeQueue]:
+        for topic_queues in list(self.topics.values()):
+            yield from list(topic_queues.queues.values())
+
+    def next_offsets(self, name: bytes, count: int) -> memoryview:
+        """Next queue offset by queue id, kept up to date by dispatch; the same object until offsets_epoch changes."""
+        topic_queues = self.topic_queues(name)
+        highest = max((queue_id for queue_id in topic_queues.queues if queue_id < OFFSETS_MAX), default=0)
+        needed = min(max(count, highest + 1, OFFSETS_MIN), OFFSETS_MAX)
+        if topic_queues.offsets is None or len(topic_queues.offsets) < needed:
+            offsets = array.array("q", bytes(8 * (1 << (needed - 1).bit_length())))
+            for queue_id, queue in topic_queues.queues.items():
+                if 0 <= queue_id < len(offsets):
+                    offsets[queue_id] = queue.max_offset
+            if topic_queues.offsets is not None:
+                self.offsets_epoch += 1
+            topic_queues.set_offsets(offsets)
+        return memoryview(topic_queues.offsets)
+
+    # Dispatcher
+
+    def new_topic(self, name: bytes) -> TopicQueues:
+        usable = _is_directory_name(name)
+        if not usable:
+            self._unusable.add(name)
+            log.warning("records of a topic that cannot be a directory get no queue topic=%r", name)
+        special = not usable or name == SCHEDULE_TOPIC.encode() or self.config.enable_consume_queue_ext
+        topic_queues = TopicQueues(name, special)
+        self.topics[name] = topic_queues
+        return topic_queues
+
+    def new_queue(self, topic_queues: TopicQueues, queue_id: int) -> ConsumeQueue:
+        directory = f"{self.directory}/{topic_queues.topic}/{queue_id}"
+        queue = ConsumeQueue(topic_queues.topic, queue_id, directory, self.file_size, self.open_files)
+        if self.config.enable_consume_queue_ext:
+            queue.ext = self._new_ext(topic_queues.topic, queue_id)
+        topic_queues.queues[queue_id] = queue
+        self.queue_count += 1
+        return queue
+
+    def append_specially(
+        self,
+        topic_queues: TopicQueues,
+        queue_id: int,
+        queue_offset: int,
+        physical_offset: int,
+        size: int,
+        tags_code: int,
+        store_timestamp_ms: int,
+        properties: bytes,
+        record: memoryview,
+    ) -> None:
+        if topic_queues.name in self._unusable:
+            return
+        found = properties_of_interest(properties)
+        entry_code = tags_code
+        if topic_queues.topic == SCHEDULE_TOPIC:
+            entry_code = self._delivery_time(found.get(b"DELAY"), store_timestamp_ms, tags_code)
+        if self.config.enable_consume_queue_ext:
+            queue = topic_queues.queues.get(queue_id) or self.new_queue(topic_queues, queue_id)
+            if physical_offset + size <= queue.max_physical_offset:
+                entry_code = 0  # known already: _append() will pass over it
+            else:
+                entry_code = self._extended(queue, entry_code, store_timestamp_ms, record)
+        self.append(topic_queues, queue_id, queue_offset, physical_offset, size, entry_code)
+        if self.multi_dispatch and not topic_queues.topic.startswith(RETRY_PREFIX):
+            self._append_to_others(found, queue_id, physical_offset, size, tags_code)
+
+    def _delivery_time(self, level: bytes | None, store_timestamp_ms: int, tags_code: int) -> int:
+        with contextlib.suppress(ValueError):
+            if level is not None and int(level) > 0:
+                return self.delay_levels.delivery_time_ms(int(level), store_timestamp_ms)
+        return tags_code
+
+    def _append_to_others(
+        self, found: dict[bytes, bytes], queue_id: int, physical_offset: int, size: int, tags_code: int
+    ) -> None:
+        for name, other_id, queue_offset in self._other_queues(found, queue_id):
+            other = self.topic_queues(name)
+            if name not in self._unusable:
+                self.append(other, other_id, queue_offset, physical_offset, size, tags_code)
+
+    def _other_queues(self, found: dict[bytes, bytes], queue_id: int) -> list[tuple[bytes, int, int]]:
+        """(topic, queue id, queue offset) of the additional queues of a message."""
+        names = found.get(b"INNER_MULTI_DISPATCH", b"").split(MULTI_DISPATCH_SEPARATOR.encode())
+        offsets = found.get(b"INNER_MULTI_QUEUE_OFFSET", b"").split(MULTI_DISPATCH_SEPARATOR.encode())
+        if len(names) != len(offsets):
+            return []
+        try:
+            return [
+                (name, self.multi_queue_id(name.decode(), queue_id), int(offset))
+                for name, offset in zip(names, offsets, strict=True)
+                if name
+            ]
+        except ValueError:
+            log.warning("multi-dispatch properties cannot be read names=%r offsets=%r", names, offsets)
+            return []
+
+    @property
+    def light_queue_count(self) -> int:
+        return sum(topic.startswith(LMQ_PREFIX.encode()) for topic in self.topics)
+
+    def multi_queue_id(self, name: str, queue_id: int) -> int:
+        """Light queues have queue 0 only; other names use the message's own queue id."""
+        return 0 if self.config.enable_lmq and name.startswith(LMQ_PREFIX) else queue_id
+
+    # Life
+
+    def load(self) -> None:
+        """Find all queue directories; the ends are found by recover(). Raises StoreError."""
+        if not self.directory.is_dir():
+            return
+        with os.scandir(self.directory) as topics:
+            for topic in topics:
+                if topic.is_dir():
+                    self.load_topic(topic.name)
+
+    def load_topic(self, topic: str) -> None:
+        topic_queues = self.topic_queues(topic.encode("utf-8", "surrogateescape"))
+        with os.scandir(f"{self.directory}/{topic}") as queues:
+            for queue in queues:
+                if queue.name.isdecimal() and queue.is_dir():
+                    starts = queue_files(queue.path, self.file_size)
+                    self.new_queue(topic_queues, int(queue.name)).load(starts)
+
+    def _new_ext(self, topic: str, queue_id: int) -> None:
+        raise NotImplementedError
+
+    def _extended(
+        self, queue: ConsumeQueue, tags_code: int, store_timestamp_ms: int, record: memoryview
+    ) -> int:
+        raise NotImplementedError
+
+    # Removal
+
+    def remove_topic(self, topic: str) -> int:
+        """Delete a topic's queues from memory and disk; how many."""
+        topic_queues = self.topics.pop(topic.encode(), None)
+        if topic_queues is None:
+            return 0
+        for queue in topic_queues.queues.values():
+            self._destroy(queue)
+        with contextlib.suppress(OSError):
+            os.rmdir(f"{self.directory}/{topic}")
+        self.offsets_epoch += 1
+        return len(topic_queues.queues)
+
+    def remove_queue(self, queue: ConsumeQueue) -> None:
+        topic_queues = self.topics[queue.topic.encode()]
+        del topic_queues.queues[queue.queue_id]
+        self._destroy(queue)
+        topic_queues.set_offsets(None)
+        if not topic_queues.queues:
+            del self.topics[topic_queues.name]
+            with contextlib.suppress(OSError):
+                os.rmdir(f"{self.directory}/{queue.topic}")
+        self.offsets_epoch += 1
+
+    def remove_all(self) -> None:
+        for topic_queues in list(self.topics.values()):
+            self.remove_topic(topic_queues.topic)
+
+    def _destroy(self, queue: ConsumeQueue) -> None:
+        queue.destroy()
+        self.queue_count -= 1
+
+
+def queue_files(directory: str | Path, file_size: int) -> list[int]:
+    """Starts of a queue's files, sorted. Raises StoreError for anything else in the directory."""
+    starts = []
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            if len(entry.name) != FILE_NAME_DIGITS or not entry.name.isdecimal():
+                raise StoreError(
+                    f"{entry.path} is not a ConsumeQueue file: move it out of the directory and start again."
+                )
+            check_length(entry.path, entry.stat().st_size, file_size)
+            starts.append(int(entry.name))
+    return sorted(starts)
+
+
+def _is_directory_name(name: bytes) -> bool:
+    try:
+        name.decode()
+    except UnicodeDecodeError:
+        return False
+    return bool(name) and b"/" not in name and b"\0" not in name and name not in (b".", b"..")

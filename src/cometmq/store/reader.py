@@ -1,0 +1,191 @@
+"""QueueReader: pulls by queue offset, as slices of the mapped log. Loop thread; copies nothing.
+
+Statuses and next offsets are those of the original, with one improvement: a scan goes on into the next
+ConsumeQueue file, so that a request near the end of a file is not cut short.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator
+
+from cometmq.store.commit_log import CommitLog
+from cometmq.store.config import StoreConfig
+from cometmq.store.consume_queue import ConsumeQueue
+from cometmq.store.model import GetResult, GetStatus, MessageFilter
+from cometmq.store.queue_scan_cy import ENTRY_SIZE, Collected, Limits, batch_full, collect
+from cometmq.store.residency import is_resident
+
+FILTER_ENTRIES_MAX = 800  # entries looked at for one request, unless more messages are wanted
+EXT_ADDRESS_MAX = -2147483649  # a tags code up to this is the address of an extension unit
+
+_ENTRY = struct.Struct(">qiq")
+
+
+class QueueReader:
+    def __init__(self, config: StoreConfig, commit_log: CommitLog) -> None:
+        self.config = config
+        self._log = commit_log
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        self._memory_size = memory * config.access_message_in_memory_max_ratio // 100
+        self.own_from = 0  # what was appended by this process lies behind this physical offset
+
+    def get(
+        self,
+        queue: ConsumeQueue | None,
+        queue_offset: int,
+        max_count: int,
+        max_bytes: int | None,
+        message_filter: MessageFilter | None,
+    ) -> GetResult:
+        if queue is None or queue.max_offset == 0:
+            return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
+        low, high = queue.min_offset, queue.max_offset
+        if queue_offset < low:
+            return GetResult(GetStatus.OFFSET_TOO_SMALL, low, low, high)
+        if queue_offset == high:
+            return GetResult(GetStatus.OFFSET_OVERFLOW_ONE, queue_offset, low, high)
+        if queue_offset > high:
+            return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
+        return self._scan(queue, queue_offset, self._limits(max_count, max_bytes), message_filter)
+
+    def _limits(self, max_count: int, max_bytes: int | None) -> Limits:
+        config = self.config
+        bytes_max = max_bytes if max_bytes is not None else config.max_transfer_bytes_on_message_in_memory
+        return Limits(
+            count=max_count,
+            memory_bytes=min(bytes_max, config.max_transfer_bytes_on_message_in_memory),
+            memory_count=config.max_transfer_count_on_message_in_memory,
+            disk_bytes=min(bytes_max, config.max_transfer_bytes_on_message_in_disk),
+            disk_count=config.max_transfer_count_on_message_in_disk,
+            log_min=max(self._log.min_offset, 0),
+            log_end=self._log.end_offset,
+            disk_below=self._log.end_offset - self._memory_size,
+        )
+
+    def _scan(
+        self, queue: ConsumeQueue, queue_offset: int, limits: Limits, message_filter: MessageFilter | None
+    ) -> GetResult:
+        position = queue_offset * ENTRY_SIZE
+        stop = position + max(FILTER_ENTRIES_MAX, limits.count) * ENTRY_SIZE
+        result = GetResult(GetStatus.NO_MATCHED_MESSAGE, queue_offset, queue.min_offset, queue.max_offset)
+        skip_to, last = 0, -1
+        while position < min(stop, queue.end):
+            found = queue.entries_at(position)
+            if found is None:
+                # A file is missing: step over it, at once if there is something to return already.
+                position = position - position % queue.file_size + queue.file_size
+                if result.count == 0:
+                    result.status = GetStatus.OFFSET_FOUND_NULL
+                break
+            view, at, end = found
+            end = min(end, at + stop - position)
+            part = self._part(queue, view, at, end, limits, result, skip_to, message_filter)
+            position += part.position - at
+            result.count, result.size, skip_to = part.count, part.size, part.skip_to
+            last = part.last_physical_offset
+            self._add_slices(result, part.runs)
+            if part.full:
+                break
+        result.next_offset = position // ENTRY_SIZE
+        self._finish(result, skip_to, last, limits)
+        return result
+
+    def _finish(self, result: GetResult, skip_to: int, last: int, limits: Limits) -> None:
+        if result.count:
+            result.status = GetStatus.FOUND
+            result.cold = self._is_cold(result, last, limits)
+        elif skip_to and result.status is GetStatus.NO_MATCHED_MESSAGE:
+            result.status = GetStatus.MESSAGE_WAS_REMOVING
+        result.suggest_slave = 0 <= last < limits.disk_below
+
+    def _is_cold(self, result: GetResult, last: int, limits: Limits) -> bool:
+        if last >= self.own_from and last >= limits.disk_below:
+            return False
+        return not all(is_resident(part) for part in result.slices)
+
+    def _add_slices(self, result: GetResult, runs: list[tuple[int, int]]) -> None:
+        for physical_offset, size in runs:
+            data = self._log.read(physical_offset, size)
+            if data is not None:
+                result.slices.append(data)
+
+    def _part(
+        self,
+        queue: ConsumeQueue,
+        view: memoryview,
+        at: int,
+        end: int,
+        limits: Limits,
+        result: GetResult,
+        skip_to: int,
+        message_filter: MessageFilter | None,
+    ) -> Collected:
+        """Entries of one ConsumeQueue file."""
+        file_size = self._log.file_size
+        codes = getattr(message_filter, "tags_codes", None)
+        plain = message_filter is None or (codes is not None and not message_filter.needs_record)
+        if plain and (message_filter is None or queue.ext is None):
+            return collect(view, at, end, limits, result.count, result.size, skip_to, codes, file_size)
+        assert message_filter is not None
+        return self._collect_filtered(queue, view, at, end, limits, result, skip_to, message_filter)
+
+    def _collect_filtered(
+        self,
+        queue: ConsumeQueue,
+        view: memoryview,
+        at: int,
+        end: int,
+        limits: Limits,
+        result: GetResult,
+        skip_to: int,
+        message_filter: MessageFilter,
+    ) -> Collected:
+        """collect() with questions to the filter."""
+        count, size, last, full = result.count, result.size, -1, False
+        chosen: list[tuple[int, int]] = []
+        while at < end:
+            physical_offset, record_size, tags_code = _ENTRY.unpack_from(view, at)
+            last = physical_offset
+            if physical_offset >= skip_to:
+                if batch_full(limits, count, size, physical_offset, record_size):
+                    full = True
+                    break
+                if self._entry_matches(queue, tags_code, message_filter):
+                    record = self._log.read(physical_offset, record_size)
+                    if record is None:
+                        skip_to = (
+                            physical_offset - physical_offset % self._log.file_size + self._log.file_size
+                        )
+                    elif not message_filter.needs_record or message_filter.matches_record(record):
+                        chosen.append((physical_offset, record_size))
+                        count += 1
+                        size += record_size
+            at += ENTRY_SIZE
+        return Collected(at, count, size, full, skip_to, last, list(_merged(chosen)))
+
+    @staticmethod
+    def _entry_matches(queue: ConsumeQueue, tags_code: int, message_filter: MessageFilter) -> bool:
+        if queue.ext is not None and tags_code <= EXT_ADDRESS_MAX:
+            unit = queue.ext.get(tags_code)
+            if unit is None:
+                return True  # nothing is known: let the record decide
+            matches_ext = getattr(message_filter, "matches_ext", None)
+            if matches_ext is not None:
+                return bool(matches_ext(unit.tags_code, unit.store_timestamp_ms, unit.bit_map))
+            tags_code = unit.tags_code
+        return message_filter.matches_tags_code(tags_code)
+
+
+def _merged(chosen: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Adjacent records as one run."""
+    start = end = -1
+    for physical_offset, size in chosen:
+        if physical_offset != end:
+            if end >= 0:
+                yield start, end - start
+            start = physical_offset
+        end = physical_offset + size
+    if end >= 0:
+        yield start, end - start
