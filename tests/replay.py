@@ -18,8 +18,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from golden_frames import lines
+
 from cometmq.protocol import json_java
-from tests.golden_frames import lines
 
 FLAG_RESPONSE = 1
 FLAG_ONEWAY = 2

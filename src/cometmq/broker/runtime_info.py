@@ -41,9 +41,7 @@ def runtime_info(broker: Broker) -> dict[str, str]:
         "startAcceptSendRequestTimeStamp": str(config.start_accept_send_request_time_stamp),
         "remainTransientStoreBufferNumbs": str(NO_TRANSIENT_POOL),
     }
-    if broker.delay is not None:
-        info |= broker.delay.runtime_info()
-    return info
+    return info | broker.delay.runtime_info()
 
 
 def _store_info(broker: Broker) -> dict[str, str]:
