@@ -54,18 +54,27 @@ def _limited(name: str, decompressor: Any, failure: type[Exception], body: bytes
 
 
 def _decompress_zstd(body: bytes, size_max: int) -> bytes:
+    """Feed the frame in small pieces: this package can limit what it takes, but not what it gives."""
     zstandard = _package("zstandard")
+    stream = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_SIZE_MAX).decompressobj()
+    pieces: list[bytes] = []
+    size = position = 0
     try:
-        reader = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_SIZE_MAX).stream_reader(body)
-        plain: bytes = reader.read(size_max + 1)
+        while not stream.eof and position < len(body):
+            pieces.append(stream.decompress(body[position : position + _ZSTD_PIECE_SIZE]))
+            position += _ZSTD_PIECE_SIZE
+            size += len(pieces[-1])
+            if size > size_max:
+                raise RemoteProtocolError(f"A compressed body grows beyond the limit of {size_max} bytes.")
     except zstandard.ZstdError as error:
         raise RemoteProtocolError(f"A body does not decompress as zstd: {error}.") from error
-    if len(plain) > size_max:
-        raise RemoteProtocolError(f"A compressed body grows beyond the limit of {size_max} bytes.")
-    return plain
+    if not stream.eof:
+        raise RemoteProtocolError("A body compressed as zstd is cut off.")
+    return b"".join(pieces)
 
 
 _ZSTD_WINDOW_SIZE_MAX = 128 * 1024 * 1024  # bytes
+_ZSTD_PIECE_SIZE = 256  # bytes: 4 bytes can become a block of 128 KiB, so this much at most 8 MiB
 
 
 def _package(name: str) -> Any:

@@ -158,7 +158,7 @@ def resolve_references(value: Any) -> Any:
 
 def _references(value: Any) -> Iterator[tuple[Any, Any, str]]:
     """Where references stand: the object or list that holds each, its place there, and its path."""
-    open_values = [value]
+    open_values = [value] if isinstance(value, dict | list) else []
     while open_values:
         holder = open_values.pop()
         items = holder.items() if isinstance(holder, dict) else enumerate(holder)

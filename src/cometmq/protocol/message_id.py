@@ -41,10 +41,10 @@ def offset_message_id(store_host: HostPort | bytes, physical_offset: int) -> str
 def parse_offset_message_id(message_id: str) -> OffsetMessageId:
     """Read an offset id, in upper or lower case."""
     try:
-        data = bytes.fromhex(message_id) if len(message_id) in (ID_V4_LENGTH, ID_V6_LENGTH) else b""
+        data = bytes.fromhex(message_id)
     except ValueError:
         data = b""
-    if not data:
+    if len(message_id) != 2 * len(data) or len(message_id) not in (ID_V4_LENGTH, ID_V6_LENGTH):
         raise RemoteProtocolError(
             f"{message_id[:64]!r} is not a message id: 32 or 56 hexadecimal digits were expected."
         )

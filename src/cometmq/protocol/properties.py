@@ -92,7 +92,7 @@ def decode_properties_bytes(data: bytes) -> dict[str, str]:
 def find_property(data: bytes, name: bytes) -> bytes | None:
     """Value of one property in the stored bytes, without decoding the others. The last one wins."""
     prefix = name + b"\x01"
-    end = len(data)
+    end = len(data) if name else 0
     while end >= len(prefix):
         start = data.rfind(prefix, 0, end)
         if start < 0:
