@@ -59,7 +59,7 @@ class DiskWatch:
         self, log_path: Path, queue_path: Path, levels: DiskLevels, usage: DiskUsage = used_percent
     ) -> None:
         self._paths = (log_path, queue_path)
-        self._levels = levels
+        self.levels = levels
         self._usage = usage
         self.full = False
 
@@ -69,19 +69,19 @@ class DiskWatch:
 
     def look(self) -> bool:
         """Set or clear ``full`` by the warning level alone."""
-        self.full = max(self.percents()) > self._levels.warning
+        self.full = max(self.percents()) > self.levels.warning
         return self.full
 
     def need(self) -> SpaceNeed:
         """What has to be deleted. Either disk above the warning level also stops writes."""
         percents = self.percents()
         highest = max(percents)
-        if highest > self._levels.warning:
+        if highest > self.levels.warning:
             self.full = True
-        elif highest <= self._levels.clean_forcibly:
+        elif highest <= self.levels.clean_forcibly:
             self.full = False
-        if highest > self._levels.clean_forcibly:
+        if highest > self.levels.clean_forcibly:
             return SpaceNeed.ANY_NOW
-        if highest > self._levels.max_used or min(percents) < 0:
+        if highest > self.levels.max_used or min(percents) < 0:
             return SpaceNeed.EXPIRED_NOW
         return SpaceNeed.NONE

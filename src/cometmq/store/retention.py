@@ -72,16 +72,7 @@ class Retention:
         self._log = file_log
         self._follow = follow
         self._hours = delete_hours(config.delete_when)
-        self.disk = DiskWatch(
-            config.commit_log_dir,
-            config.store_path_root_dir,
-            DiskLevels.clamped(
-                config.disk_max_used_space_ratio,
-                config.disk_space_clean_forcibly_ratio,
-                config.disk_space_warning_level_ratio,
-            ),
-            usage,
-        )
+        self.disk = DiskWatch(config.commit_log_dir, config.store_path_root_dir, levels_of(config), usage)
         self._next_round_ms = started_ms + FIRST_ROUND_DELAY_MS
         self._next_look_ms = started_ms + FIRST_LOOK_DELAY_MS
         self._manual_rounds = 0
@@ -99,8 +90,9 @@ class Retention:
             self.run_round(now_ms)
 
     def reconfigure(self, config: StoreConfig) -> None:
-        """New hours, ages and pauses count from the next round on."""
+        """New hours, ages, levels and pauses count from the next round on."""
         self._config = config
+        self.disk.levels = levels_of(config)
         self._hours = delete_hours(config.delete_when)
 
     def request_deletion(self) -> None:
@@ -179,6 +171,14 @@ class Retention:
                     os.unlink(path)
             except OSError as error:
                 log.error("file cannot be deleted path=%s error=%s", path, error.strerror)
+
+
+def levels_of(config: StoreConfig) -> DiskLevels:
+    return DiskLevels.clamped(
+        config.disk_max_used_space_ratio,
+        config.disk_space_clean_forcibly_ratio,
+        config.disk_space_warning_level_ratio,
+    )
 
 
 def delete_hours(text: str) -> frozenset[int]:
