@@ -47,6 +47,7 @@ from cometmq.net.client import RemotingClient
 from cometmq.net.config import NetConfig, frame_size_from
 from cometmq.net.metrics import NetMetrics
 from cometmq.net.server import Handler, RemotingServer
+from cometmq.net.tls import TlsConfig
 from cometmq.protocol.codes import RequestCode
 from cometmq.protocol.filters.bloom import BloomFilter
 from cometmq.protocol.host import encode_host
@@ -114,7 +115,9 @@ class Broker:
         self.net_config = NetConfig.from_settings(
             config, frame_size_max=frame_size_from(config.system_properties)
         )
-        self.client = RemotingClient(config=self.net_config, now_ms=now_ms)  # to NameServers and masters
+        self.tls = TlsConfig.from_properties(config.system_properties)
+        # To NameServers and masters
+        self.client = RemotingClient(config=self.net_config, now_ms=now_ms, tls=self.tls)
         self.registration = Registration(self)
         self.delay = ScheduledMessages(self)
         self.timers = TimedMessages(self)
@@ -213,7 +216,9 @@ class Broker:
             return
 
     def _make_server(self, table: dict[int, Handler]) -> RemotingServer:
-        return RemotingServer(table, config=self.net_config, now_ms=self.now_ms, metrics=self.net_metrics)
+        return RemotingServer(
+            table, config=self.net_config, now_ms=self.now_ms, metrics=self.net_metrics, tls=self.tls
+        )
 
     def _use_port(self, port: int) -> None:
         self.config.listen_port = port

@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from cometmq.net.connection import Connection
-    from cometmq.store.store import MessageStore, Watch
+    from cometmq.store.store import MessageStore
+    from cometmq.store.watches import Watch
 
 log = logging.getLogger(__name__)
 

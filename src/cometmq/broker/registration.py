@@ -107,6 +107,11 @@ class Registration:
         await asyncio.gather(*(self._unregister(link) for link in told))
 
     @property
+    def pending(self) -> bool:
+        """Something is being told, or will be soon."""
+        return bool(self._timers or self._tasks)
+
+    @property
     def addresses(self) -> list[str]:
         return self._fetched_addresses or self._broker.config.nameservers
 

@@ -40,7 +40,8 @@ def run(args: argparse.Namespace) -> int:
 
     async def ready() -> None:
         await metrics.start()
+        address = f"{config.bind_address or '127.0.0.1'}:{nameserver.port}"
         say("The Name Server boot success. serializeType=JSON")
-        say(f"ready nameserver={nameserver.address} pid={os.getpid()}{metrics.suffix}")
+        say(f"ready nameserver={address} pid={os.getpid()}{metrics.suffix}")
 
     return serve(nameserver, args, ready)

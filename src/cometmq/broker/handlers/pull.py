@@ -391,7 +391,7 @@ def _filter_of_heartbeat(
 
 def _expression_filter(broker: Broker, header: PullMessageHeader, expression_type: str) -> MessageFilter:
     data = broker.filter_data.get(header.topic, header.consumer_group)
-    if data is None:
+    if data is None or data.compiled is None:
         raise Refused(
             ResponseCode.FILTER_DATA_NOT_EXIST,
             "The broker's consumer filter data is not exist!Your expression may be wrong!",

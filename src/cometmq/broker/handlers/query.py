@@ -68,7 +68,8 @@ class Queries:
             return command.response(
                 ResponseCode.QUERY_NOT_FOUND, "can not find message, maybe time range not correct", position
             )
-        return _send(connection, command, command.response(header=position), records)
+        _send(connection, command, command.response(header=position), records)
+        return None
 
     def view_message_by_id(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
         """By physical offset; what is not the start of a record is not found."""
@@ -78,7 +79,8 @@ class Queries:
             return command.response(
                 ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}"
             )
-        return _send(connection, command, command.response(), [record])
+        _send(connection, command, command.response(), [record])
+        return None
 
     # -- positions -------------------------------------------------------------------------------------------
 
