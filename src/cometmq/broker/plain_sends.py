@@ -131,10 +131,13 @@ class PlainSendPath:
 
     def collect(self) -> None:
         """Hand what was counted since the last call to the statistics; they call this before they are read."""
+        broker = self._broker
         for name, topic in self._sends.topics.items():
             messages, size = topic.take_counts()
             if messages:
-                self._broker.stats.count_put(name.decode(), 0, messages, size)
+                broker.counters.puts += messages
+                broker.counters.put_bytes += size
+                broker.stats.put_counter(name.decode(), 0).add(messages, size, calls=messages)
 
 
 def recoded(responses: bytes, status: PutStatus) -> bytes:

@@ -178,9 +178,8 @@ def _time_span(broker: Broker, group: str, topic: str, queue_id: int) -> QueueTi
         max_time_stamp=store.store_time(topic, queue_id, max_offset - 1) if max_offset > 0 else -1,
         consume_time_stamp=store.store_time(topic, queue_id, consumed - 1) if consumed > 0 else earliest_ms,
     )
-    if consumed < max_offset:
-        # How long the next message has been waiting; a group without offset starts at the first one.
-        next_offset = max(consumed, store.min_offset(topic, queue_id))
+    next_offset = max(consumed, store.min_offset(topic, queue_id))  # without an offset the first one
+    if next_offset < max_offset:
         span.delay_time = broker.now_ms() - store.store_time(topic, queue_id, next_offset)
     return span.with_texts()
 
