@@ -32,7 +32,7 @@ FastPath = Callable[[Connection, memoryview, int, int], int]
 
 OVERLOAD_REMARK = "[OVERLOAD]system busy, start flow control for a while"
 UNKNOWN_CODE = -1  # all unknown codes together, in counters by code
-SCAN_CHUNK_COUNT = 500  # connections looked at in one turn of the loop
+SCAN_CHUNK_COUNT = 200  # connections looked at in one turn of the loop
 
 
 @dataclass
