@@ -47,8 +47,8 @@ PULL_SUBSCRIPTION = 4  # sys flag: the subscription is in the header
 class ShiftedClock:
     """The wall clock, moved by hand."""
 
-    def __init__(self) -> None:
-        self.shift_ms = 0
+    def __init__(self, shift_ms: int = 0) -> None:
+        self.shift_ms = shift_ms
 
     def __call__(self) -> int:
         return wall_clock() + self.shift_ms
@@ -225,8 +225,10 @@ class LiveBroker:
 
 
 @asynccontextmanager
-async def live_broker(directory: Path, **settings: Any) -> AsyncIterator[LiveBroker]:
-    clock = ShiftedClock()
+async def live_broker(
+    directory: Path, *, clock: ShiftedClock | None = None, **settings: Any
+) -> AsyncIterator[LiveBroker]:
+    clock = clock or ShiftedClock()
     broker = Broker(small_config(directory, **settings), now_ms=clock)
     await broker.start()
     live = LiveBroker(broker, clock)
