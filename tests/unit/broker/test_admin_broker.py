@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from live_broker import live_broker
+from live_broker import eventually, live_broker
 
 from cometmq import properties_file
 from cometmq.broker.config import BrokerConfig
@@ -325,5 +325,30 @@ def test_slow_group_is_stopped_when_the_broker_is_told_to(run: Any, tmp_path: Pa
             live.broker.config.disable_consume_if_consumer_read_slowly = True
             assert stop_slow_consumers(live.broker) == ["G"]
             assert (await client.pull("G", "TopicA")).code == ResponseCode.NO_PERMISSION
+
+    run(main())
+
+
+def test_expired_log_files_go_and_a_new_group_then_gets_no_offset(run: Any, tmp_path: Path) -> None:
+    """broker.md L rows 27 (old truncated queue: R22) and 47 (fileReservedTime, deleteExpiredCommitLog)."""
+
+    async def main() -> None:
+        async with live_broker(tmp_path, mapped_file_size_commit_log=64 << 10) as live:
+            client = live.client()
+            for _ in range(150):
+                await client.send("TopicA", 0, b"x" * 1000)
+            files = tmp_path / "store" / "commitlog"
+            before = len(list(files.iterdir()))
+            assert before >= 3
+            await client.call(RequestCode.UPDATE_BROKER_CONFIG, body=b"fileReservedTime=1\n")
+            live.clock.shift_ms += 2 * 3_600_000
+            for _ in range(before):  # one round may delete only some
+                assert (await client.call(RequestCode.DELETE_EXPIRED_COMMITLOG)).code == 0
+            await eventually(lambda: live.broker.store.min_offset("TopicA", 0) > 0)
+            answer = await client.committed("new group", "TopicA")
+            assert (answer.code, answer.remark) == (
+                22, "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first",
+            )  # fmt: skip
+            assert (await client.pull("G", "TopicA")).code == ResponseCode.PULL_OFFSET_MOVED
 
     run(main())
