@@ -11,16 +11,14 @@ from __future__ import annotations
 import contextlib
 import os
 import struct
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from cometmq.errors import StoreError
+from cometmq.store.consume_queue_ext import ConsumeQueueExt, is_address
 from cometmq.store.dispatch_cy import QueueTail
 from cometmq.store.file_ops import file_name
 from cometmq.store.mapped_file import PAGE_SIZE, MappedFile, OpenFiles, sync_path
 from cometmq.store.queue_scan_cy import ENTRY_SIZE, entries_end
-
-if TYPE_CHECKING:
-    from cometmq.store.consume_queue_ext import ConsumeQueueExt
 
 RECOVERED_FILES = 3  # recovery looks at the last three files; older ones are taken as complete
 ALLOCATION_STEP_MAX = 256 << 10  # blocks on disk are taken in steps that double up to this, in bytes
@@ -184,7 +182,8 @@ class ConsumeQueue(QueueTail):
             return []
         # The tail stays attached and may be written again without _extend().
         self._first_dirty_start = last
-        return [self._path(start) for start in range(first if first >= 0 else last, last + 1, self.file_size)]
+        starts = range(first if first >= 0 else last, last + 1, self.file_size)
+        return [self._path(start) for start in starts] + (self.ext.take_unsynced() if self.ext else [])
 
     def sync(self) -> None:
         """Any thread. Raises OSError."""
@@ -266,6 +265,18 @@ class ConsumeQueue(QueueTail):
             self._files.pop(self.last_start, None)
             self.last_start -= self.file_size
 
+    def recover_ext(self) -> None:
+        """Bring the extension to the highest address that the entries know; call it when the end is settled."""
+        if self.ext is None:
+            return
+        self.ext.recover()
+        for queue_offset in range(self.max_offset - 1, self.min_offset - 1, -1):
+            entry = self.entry(queue_offset)
+            if entry is not None and is_address(entry.tags_code):
+                self.ext.truncate_after(entry.tags_code)
+                return
+        self.ext.clear()
+
     # Minimum and removal
 
     def correct_min_offset(self, min_physical_offset: int) -> None:
@@ -291,11 +302,16 @@ class ConsumeQueue(QueueTail):
             self.first_start += self.file_size
         self.min_offset = max(self.min_offset, self.first_start // ENTRY_SIZE)
         self.correct_min_offset(min_physical_offset)
+        first = self.entry(self.min_offset) if self.ext is not None else None
+        if self.ext is not None and first is not None and is_address(first.tags_code):
+            expired += self.ext.expire(first.tags_code)
         return expired
 
     def destroy(self) -> None:
         """Remove all files and the directory."""
         self._release_tail()
+        if self.ext is not None:
+            self.ext.destroy()
         start = self.first_start
         while 0 <= start <= self.last_start:
             self._file(start).delete()

@@ -22,6 +22,7 @@ if cython.compiled:
     from cython.cimports.cpython.buffer import Py_buffer, PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 
 ENTRY_SIZE = 20
+EXT_ADDRESS_MAX = -2147483649  # such a code is an address, not a tag: its unit or the client decides
 
 _ENTRY = struct.Struct(">qiq")
 
@@ -112,7 +113,7 @@ def _collect_python(buffer, start, end, limits, count, size, skip_to, tags_codes
             full = True
             break
         start += ENTRY_SIZE
-        if tags_codes is not None and tags_code not in tags_codes:
+        if tags_codes is not None and tags_code > EXT_ADDRESS_MAX and tags_code not in tags_codes:
             continue
         if physical_offset < limits.log_min or physical_offset + record_size > limits.log_end:
             skip_to = physical_offset - physical_offset % file_size + file_size
@@ -224,7 +225,7 @@ def _collect_compiled(
                 if full:
                     break
             start += 20
-            if tags_codes is not None and _get64(p + 12) not in tags_codes:
+            if tags_codes is not None and _get64(p + 12) > -2147483649 and _get64(p + 12) not in tags_codes:
                 continue
             if physical_offset < log_min or physical_offset + record_size > log_end:
                 skip_to = physical_offset - physical_offset % file_size + file_size

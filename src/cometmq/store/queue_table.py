@@ -16,6 +16,7 @@ from pathlib import Path
 from cometmq.errors import StoreError
 from cometmq.store.config import StoreConfig
 from cometmq.store.consume_queue import ConsumeQueue
+from cometmq.store.consume_queue_ext import ConsumeQueueExt, ExtUnit
 from cometmq.store.delay_levels import SCHEDULE_TOPIC, DelayLevels
 from cometmq.store.dispatch_cy import Dispatcher, TopicQueues, properties_of_interest
 from cometmq.store.file_ops import FILE_NAME_DIGITS
@@ -186,13 +187,25 @@ class QueueTable(Dispatcher):
                     starts = queue_files(queue.path, self.file_size)
                     self.new_queue(topic_queues, int(queue.name)).load(starts)
 
-    def _new_ext(self, topic: str, queue_id: int) -> None:
-        raise NotImplementedError
+    # Queue extension
+
+    def _new_ext(self, topic: str, queue_id: int) -> ConsumeQueueExt:
+        ext = ConsumeQueueExt(
+            self.config.consume_queue_ext_dir / topic / str(queue_id),
+            self.config.mapped_file_size_consume_queue_ext,
+            self.open_files,
+        )
+        ext.load()
+        return ext
 
     def _extended(
         self, queue: ConsumeQueue, tags_code: int, store_timestamp_ms: int, record: memoryview
     ) -> int:
-        raise NotImplementedError
+        """Address of a new unit for a record; without room for one the tags code itself."""
+        bit_map = self.filter_bit_map(queue.topic, record) if self.filter_bit_map is not None else None
+        assert queue.ext is not None
+        address = queue.ext.put(ExtUnit(tags_code, store_timestamp_ms, bit_map or b""))
+        return tags_code if address is None else address
 
     # Removal
 

@@ -13,12 +13,12 @@ from collections.abc import Iterator
 from cometmq.store.commit_log import CommitLog
 from cometmq.store.config import StoreConfig
 from cometmq.store.consume_queue import ConsumeQueue
+from cometmq.store.consume_queue_ext import is_address
 from cometmq.store.model import GetResult, GetStatus, MessageFilter
 from cometmq.store.queue_scan_cy import ENTRY_SIZE, Collected, Limits, batch_full, collect
 from cometmq.store.residency import is_resident
 
 FILTER_ENTRIES_MAX = 800  # entries looked at for one request, unless more messages are wanted
-EXT_ADDRESS_MAX = -2147483649  # a tags code up to this is the address of an extension unit
 
 _ENTRY = struct.Struct(">qiq")
 
@@ -167,8 +167,8 @@ class QueueReader:
 
     @staticmethod
     def _entry_matches(queue: ConsumeQueue, tags_code: int, message_filter: MessageFilter) -> bool:
-        if queue.ext is not None and tags_code <= EXT_ADDRESS_MAX:
-            unit = queue.ext.get(tags_code)
+        if is_address(tags_code):
+            unit = queue.ext.get(tags_code) if queue.ext is not None else None
             if unit is None:
                 return True  # nothing is known: let the record decide
             matches_ext = getattr(message_filter, "matches_ext", None)

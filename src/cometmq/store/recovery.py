@@ -173,6 +173,7 @@ class Recovery:
             while (entry := queue.last_entry()) is not None and not self._belongs(queue, entry):
                 queue.cut_last_entry()
                 cut += 1
+            queue.recover_ext()
             if cut:
                 self._note(
                     f"queue {queue.topic}/{queue.queue_id} was cut to {queue.max_offset}: "
