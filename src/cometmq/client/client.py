@@ -1,26 +1,37 @@
 """The client: one object that producers, consumers, streams and the admin are made of.
 
-Nothing happens before ``start()`` (or ``async with``), so a client may be declared when a module is imported. Everything made
-of it shares its connections, routes and heartbeats and is closed with it.
+Nothing happens before ``start()`` (or ``async with``), so a client may be declared when a module is imported.
+Everything made of it shares its connections, routes and heartbeats and is closed with it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
+from cometmq.client.app import EXIT_FAILED, EXIT_OK, Handlers, on_signals
 from cometmq.client.consumer.push import Consumer
+from cometmq.client.consumer.stream import Stream
 from cometmq.client.instance import Instance
 from cometmq.client.producer import Producer
 from cometmq.client.settings import Settings
-from cometmq.client.subscription import Subscriptions
+from cometmq.client.subscription import Filter, Subscriptions
+from cometmq.client.trace import Tracer
+from cometmq.client.transactions import Check, TransactionalProducer
 from cometmq.clock import Clock
 from cometmq.clock import now_ms as wall_clock
+from cometmq.errors import CometMQError
+
+if TYPE_CHECKING:
+    from cometmq.admin import Admin
 
 log = logging.getLogger(__name__)
+
+F = TypeVar("F", bound=Callable[..., Any])
+TRACE_GROUP = "_INNER_TRACE_PRODUCER"
 
 
 class _Child(Protocol):
@@ -30,8 +41,8 @@ class _Child(Protocol):
 class Client:
     """A client of a RocketMQ 4.9 or CometMQ cluster.
 
-    ``name_servers`` is ``"host:9876"``, several joined by ``;`` or in a list; without it ``NAMESRV_ADDR`` of the environment
-    is used, then discovery over HTTP. Options are the fields of :class:`Settings`.
+    ``name_servers`` is ``"host:9876"``, several joined by ``;`` or in a list; without it ``NAMESRV_ADDR`` of the
+    environment is used, then discovery over HTTP. Options are the fields of :class:`Settings`.
     """
 
     def __init__(
@@ -50,22 +61,29 @@ class Client:
         self._clock = clock
         self._instance: Instance | None = None
         self._children: list[_Child] = []
+        self._handlers = Handlers()
+        self._tracer: Tracer | None = None
+        self._admin: Admin | None = None
 
     @classmethod
     def from_env(cls, **options: Any) -> Self:
-        """A client whose settings come from the environment when it starts being used."""
+        """A client whose settings come from the environment (``NAMESRV_ADDR``, ``COMETMQ_*``)."""
         return cls(None, **options)
 
     # --- life ---
 
     async def start(self) -> None:
+        """Bind to the running loop. Nothing is sent before the first use."""
         await self.instance.start()
 
     async def aclose(self) -> None:
-        """Close consumers, then producers, then the connections. Idempotent; bounded by ``drain_timeout``."""
+        """Close what was made of this client, last made first, then the connections. Idempotent and bounded."""
         children, self._children = self._children, []
         for child in reversed(children):
             await child.aclose()
+        if self._tracer is not None:
+            await self._tracer.aclose()
+            self._tracer = None
         if self._instance is not None:
             await self._instance.close()
 
@@ -87,18 +105,84 @@ class Client:
 
     @property
     def client_id(self) -> str:
+        """How brokers and tools name this client."""
         return self.instance.client_id
 
     # --- children ---
 
     def producer(self, group: str = "cometmq-producer", **options: Any) -> Producer:
-        """A producer; see :class:`Producer` for the options."""
-        producer = Producer(self.instance, group, **options)
-        self._children.append(producer)
-        return producer
+        """A producer; the options are those of :class:`Producer`."""
+        return self._adopt(Producer(self.instance, group, tracer=self._trace(), **options))
+
+    def transactional(self, group: str, *, check: Check, **options: Any) -> TransactionalProducer:
+        """A producer of transactional messages; ``check`` tells what became of a transaction left open."""
+        return self._adopt(
+            TransactionalProducer(self.instance, group, check=check, tracer=self._trace(), **options)
+        )
 
     def consumer(self, group: str, subscriptions: Subscriptions, **options: Any) -> Consumer:
-        """A consumer of topics; see :class:`ConsumerOptions` for the options."""
-        consumer = Consumer(self.instance, group, subscriptions, **options)
-        self._children.append(consumer)
-        return consumer
+        """A consumer of topics (a name, or ``{name: filter}``); the options are those of ConsumerOptions."""
+        return self._adopt(Consumer(self.instance, group, subscriptions, tracer=self._trace(), **options))
+
+    def stream(self, group: str, subscriptions: Subscriptions | None = None, **options: Any) -> Stream:
+        """A reader with offsets of its own; the options are those of :class:`Stream`."""
+        return self._adopt(Stream(self.instance, group, subscriptions, **options))
+
+    @property
+    def admin(self) -> Admin:
+        """Administration: topics, groups, offsets, brokers."""
+        if self._admin is None:
+            from cometmq.admin import Admin
+
+            self._admin = Admin(self.instance)
+        return self._admin
+
+    _C = TypeVar("_C", bound=_Child)
+
+    def _adopt(self, child: _C) -> _C:
+        self._children.append(child)
+        return child
+
+    def _trace(self) -> Tracer | None:
+        """One tracer for all, made with the first traced child."""
+        if self.settings.trace and self._tracer is None:
+            producer = Producer(self.instance, TRACE_GROUP)
+            self._tracer = Tracer(self.instance, producer, self.settings.trace_topic)
+        return self._tracer
+
+    # --- handlers ---
+
+    def subscribe(
+        self,
+        topics: Subscriptions,
+        *,
+        group: str,
+        filter: Filter | str | None = None,
+        decode: Any = None,
+        **options: Any,
+    ) -> Callable[[F], F]:
+        """Declare a handler: ``@client.subscribe("orders", group="billing")``.
+
+        The function gets the message; with ``decode=`` first the decoded body; with ``batch=n`` a list. Plain
+        functions run in threads. Returned bytes are the reply to a request.
+        """
+        return self._handlers.subscribe(topics, group, filter, decode, options)
+
+    async def serve(self, stop: asyncio.Event | None = None) -> None:
+        """Run the declared handlers until ``stop`` is set (or SIGINT or SIGTERM comes), then drain."""
+        if stop is None:
+            stop = asyncio.Event()
+            on_signals(stop)
+        async with self:
+            await self._handlers.serve(self, stop)
+
+    def run(self) -> int:
+        """Run the declared handlers as a program; returns the exit code."""
+        try:
+            asyncio.run(self.serve())
+        except KeyboardInterrupt:
+            return EXIT_OK
+        except CometMQError as error:
+            log.error("%s", error)
+            return EXIT_FAILED
+        return EXIT_OK

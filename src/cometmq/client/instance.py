@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import random
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from cometmq.client import forks, identity
 from cometmq.client.background import Background, Wake
 from cometmq.client.broker_calls import BrokerCalls
 from cometmq.client.name_servers import NameServers
 from cometmq.client.namespace import unwrap, wrap
+from cometmq.client.replies import Replies
 from cometmq.client.routes import Routes
 from cometmq.client.send_pipe import SendPipe, fast_path
 from cometmq.client.settings import Settings, milliseconds, seconds
-from cometmq.client.unique_ids import UniqueIds
 from cometmq.clock import Clock
 from cometmq.clock import now_ms as wall_clock
 from cometmq.errors import ClientClosed, ClientError, CometMQError
@@ -28,10 +30,15 @@ from cometmq.net.config import NetConfig
 from cometmq.net.connection import Connection
 from cometmq.net.endpoint import Handler
 from cometmq.net.tls import TlsConfig
+from cometmq.protocol.acl_signature import sign
 from cometmq.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, ProducerData
 from cometmq.protocol.codes import RequestCode
 from cometmq.protocol.command import RemotingCommand
 from cometmq.protocol.headers import UnregisterClientHeader
+from cometmq.protocol.message_id import UniqueIds
+
+if TYPE_CHECKING:
+    from cometmq.client.transactions import TransactionalProducer
 
 log = logging.getLogger(__name__)
 
@@ -67,17 +74,18 @@ class Instance:
             tls=TlsConfig(enable=bool(settings.tls)),
         )
         self.remoting.handlers = self.handlers
-        self.handlers[RequestCode.NOTIFY_CONSUMER_IDS_CHANGED] = self._consumer_ids_changed
         self.remoting._ssl_context = settings.ssl_context()
         self.remoting.fast_path = fast_path
         self.name_servers = NameServers(settings, self.remoting.invoke)
         self.routes = Routes(self.name_servers, milliseconds(settings.request_timeout))
         self.brokers = BrokerCalls(self.invoke, self.invoke_oneway)
-        self.unique_ids = UniqueIds()
+        self.unique_ids = UniqueIds(identity.local_ip(), os.getpid(), random.getrandbits(32), now_ms)
         self.background = Background()
         self.producer_groups: dict[str, int] = {INNER_PRODUCER: 1}
         self.consumers: dict[str, ConsumerMember] = {}
-        self.broker_versions: dict[str, int] = {}
+        self.broker_versions: dict[str, int] = {}  # of those that took a heartbeat
+        self.replies = Replies()
+        self.checkers: dict[str, TransactionalProducer] = {}
         self.loop: asyncio.AbstractEventLoop | None = None
         self._heartbeat_wake = Wake()
         self._generation = forks.generation()
@@ -97,6 +105,9 @@ class Instance:
         settings = self.settings
         self.routes.brokers_changed.append(self._heartbeat_wake.set)
         self.routes.changed.append(self._route_changed)
+        from cometmq.client import server_requests  # here, because it knows producers and consumers
+
+        server_requests.install(self)
         self.background.spawn(self._heartbeats(), "heartbeats")
         self.background.every(seconds(settings.route_interval), self.refresh_routes, "routes")
         if self.name_servers.discovers:
@@ -145,8 +156,6 @@ class Instance:
         """With credentials: the access key and the signature added."""
         settings = self.settings
         if settings.access_key:
-            from cometmq.protocol.acl_signature import sign
-
             sign(command, settings.access_key, settings.secret_key, settings.security_token or None)
         return command
 
@@ -219,6 +228,18 @@ class Instance:
 
     # --- routes and heartbeats ---
 
+    @property
+    def introduced(self) -> set[str]:
+        """Addresses of brokers that know us over the connection that is open now."""
+        connected = self.remoting.open_connections()
+        return {address for address in self.broker_versions if address in connected}
+
+    def address_of(self, connection: Connection) -> str:
+        for address, known in self.remoting.open_connections().items():
+            if known is connection:
+                return address
+        return connection.peer
+
     async def refresh_routes(self) -> None:
         wanted = set(self.routes.topics())
         for consumer in self.consumers.values():
@@ -242,11 +263,6 @@ class Instance:
         for consumer in self.consumers.values():
             if topic in consumer.topics():
                 consumer.wake()
-
-    def _consumer_ids_changed(self, _connection: Connection, _command: RemotingCommand) -> None:
-        """Members of some group came or went: every consumer looks at its share again."""
-        for consumer in self.consumers.values():
-            consumer.wake()
 
     async def _heartbeats(self) -> None:
         interval_s = seconds(self.settings.heartbeat_interval)

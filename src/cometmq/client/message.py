@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
         def settle_success(self, message: ReceivedMessage) -> None: ...
         async def settle_failure(self, message: ReceivedMessage, reason: BaseException) -> None: ...
+        def begin_processing(self, count: int = 1) -> None: ...
+        def end_processing(self, count: int = 1) -> None: ...
         async def reply(self, message: ReceivedMessage, body: bytes) -> SendResult: ...
 
 
@@ -166,12 +168,18 @@ class Processing:
         self._reraise = reraise
 
     async def __aenter__(self) -> ReceivedMessage:
-        self._message._owner()
+        self._message._owner().begin_processing()
         return self._message
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
+        try:
+            return await self._settle(error)
+        finally:
+            self._message._owner().end_processing()
+
+    async def _settle(self, error: BaseException | None) -> bool:
         message = self._message
         if error is None:
             if not message.finished:

@@ -12,12 +12,12 @@ import msgspec
 from cometmq.client.namespace import RETRY_PREFIX
 from cometmq.client.send_frames import properties_text
 from cometmq.client.settings import Settings
-from cometmq.client.unique_ids import UniqueIds
 from cometmq.client.validation import check_batch, check_message
 from cometmq.errors import ClientError, MessageInvalid
 from cometmq.protocol import sys_flag as flags
 from cometmq.protocol.compression import compress
 from cometmq.protocol.message import Message
+from cometmq.protocol.message_id import UniqueIds
 from cometmq.protocol.properties import (
     PROPERTY_INSTANCE_ID,
     PROPERTY_MAX_RECONSUME_TIMES,
@@ -67,7 +67,7 @@ class Outbox:
         properties = message.properties
         unique_id = properties.get(PROPERTY_UNIQ_KEY) if properties else None
         if unique_id is None:
-            unique_id = self._unique_ids.next(now_ms)
+            unique_id = self._unique_ids.next()
         if self._settings.namespace:
             message = message.copy()
             message.properties[PROPERTY_INSTANCE_ID] = self._settings.namespace
@@ -96,7 +96,7 @@ class Outbox:
         for message in messages:
             check_message(message, self._body_max)
             copy = message.copy()
-            copy.properties.setdefault(PROPERTY_UNIQ_KEY, self._unique_ids.next(now_ms))
+            copy.properties.setdefault(PROPERTY_UNIQ_KEY, self._unique_ids.next())
             copy.wait_store_ok = message.wait_store_ok
             if self._settings.namespace:
                 copy.properties[PROPERTY_INSTANCE_ID] = self._settings.namespace

@@ -72,7 +72,7 @@ class SendTemplate:
             self._tail,
         )
         size = len(header)
-        return b"%b%b%b" % (_pack(4 + size + len(body), size), header, body)
+        return b"".join((_pack(4 + size + len(body), size), header, body))
 
 
 def _text(value: str) -> str:

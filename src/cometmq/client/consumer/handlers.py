@@ -38,8 +38,7 @@ class HandlerWorkers:
         self._tasks: list[asyncio.Task[None]] = []
 
     def _bind(self, handler: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
-        target = handler if inspect.isroutine(handler) else getattr(handler, "__call__", handler)
-        if inspect.iscoroutinefunction(target):
+        if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__):
             return handler
         self._pool = ThreadPoolExecutor(
             self._consumer.options.concurrency, thread_name_prefix=f"cometmq-{self._consumer.plain_group}"
@@ -81,7 +80,7 @@ class HandlerWorkers:
             result = await self.call(messages)
             if isinstance(result, bytes) and messages[0].wants_reply:
                 await messages[0].reply(result)
-        except Exception as raised:
+        except Exception as raised:  # noqa: BLE001 - whatever a handler raises means: retry
             error = raised
         finally:
             consumer.end_processing(len(messages))

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING
 from cometmq.client.broker_calls import PullAnswer
 from cometmq.client.consumer.process_queue import ProcessQueue
 from cometmq.client.message import ReceivedMessage
-from cometmq.client.settings import seconds
 from cometmq.errors import BrokerError, ClientClosed, CometMQError
 from cometmq.protocol import sys_flag as flags
+from cometmq.protocol.bodies.heartbeat import SubscriptionData
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.headers import PullMessageHeader
 from cometmq.protocol.properties import PROPERTY_RETRY_TOPIC
 from cometmq.protocol.record_cy import decode_records
 
 if TYPE_CHECKING:
-    from cometmq.client.consumer.push import Consumer
+    from cometmq.client.consumer.member import Member
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ HEARTBEAT_CODES = frozenset({ResponseCode.SUBSCRIPTION_NOT_EXIST, ResponseCode.S
 class PullLoop:
     """Pulls one queue for one consumer."""
 
-    def __init__(self, consumer: Consumer, process_queue: ProcessQueue) -> None:
+    def __init__(self, consumer: Member, process_queue: ProcessQueue) -> None:
         self._consumer = consumer
         self._instance = consumer.instance
         self._pq = process_queue
@@ -48,7 +48,7 @@ class PullLoop:
         pq, consumer = self._pq, self._consumer
         while not pq.dropped:
             pq.last_pull_ms = self._instance.now_ms()
-            if consumer.paused:
+            if consumer.is_paused(pq.queue):
                 await asyncio.sleep(NOT_RUNNING_PAUSE_S)
             elif consumer.limits.full(pq):
                 await self._wait_for_room()
@@ -98,15 +98,22 @@ class PullLoop:
         address, slave = await self._instance.routes.reader_of(
             queue.broker_name, queue.topic, pq.suggested_broker_id
         )
-        commit = 0 if consumer.options.broadcast or slave else max(0, consumer.offsets.get(queue))
-        post = consumer.options.post_subscription
-        header = PullMessageHeader(
+        header = self._header(subscription, slave)
+        return await self._instance.brokers.pull(address, header, PULL_TIMEOUT_MS)
+
+    def _header(self, subscription: SubscriptionData, slave: bool) -> PullMessageHeader:
+        pq, consumer = self._pq, self._consumer
+        queue = pq.queue
+        # A slave keeps no offsets, and broadcast groups keep theirs at home.
+        commit = 0 if slave or not consumer.commits_with_pulls else max(0, consumer.offsets.get(queue))
+        post = consumer.sends_subscription
+        return PullMessageHeader(
             consumer_group=consumer.group,
             topic=queue.topic,
             queue_id=queue.queue_id,
             queue_offset=pq.next_pull_offset,
-            max_msg_nums=consumer.options.pull_batch,
-            sys_flag=flags.PULL_SUSPEND
+            max_msg_nums=consumer.pull_batch,
+            sys_flag=consumer.pull_flags
             | (flags.PULL_COMMIT_OFFSET if commit else 0)
             | (flags.PULL_SUBSCRIPTION if post else 0),
             commit_offset=commit,
@@ -116,7 +123,6 @@ class PullLoop:
             expression_type=subscription.expression_type,
             broker_name=queue.broker_name,
         )
-        return await self._instance.brokers.pull(address, header, PULL_TIMEOUT_MS)
 
     async def _take(self, answer: PullAnswer) -> None:
         pq, consumer = self._pq, self._consumer
@@ -132,9 +138,8 @@ class PullLoop:
         messages = self._messages(answer)
         if messages:
             consumer.delivery.arrived(pq, messages)
-            pause_s = seconds(consumer.options.pull_interval)
-            if pause_s:
-                await asyncio.sleep(pause_s)
+            if consumer.pull_pause_s:
+                await asyncio.sleep(consumer.pull_pause_s)
 
     def _messages(self, answer: PullAnswer) -> list[ReceivedMessage]:
         pq, consumer = self._pq, self._consumer
@@ -146,7 +151,7 @@ class PullLoop:
             record.broker_name = pq.queue.broker_name
             message = ReceivedMessage(record, topic)
             message.process_queue = pq
-            message._settler = consumer
+            message._settler = consumer.settler
             if self._retry:
                 origin = record.properties.get(PROPERTY_RETRY_TOPIC)
                 if origin:

@@ -12,14 +12,13 @@ import logging
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from cometmq.client.background import Background
 from cometmq.client.consumer.delivery import ConcurrentDelivery, Delivery, OrderlyDelivery
 from cometmq.client.consumer.limits import Limits
 from cometmq.client.consumer.locks import RENEW_INTERVAL_S, QueueLocks
+from cometmq.client.consumer.member import Member
 from cometmq.client.consumer.offset_store import LocalOffsets, OffsetStore, RemoteOffsets
 from cometmq.client.consumer.options import ConsumerOptions
 from cometmq.client.consumer.process_queue import NO_OFFSET, ProcessQueue
-from cometmq.client.consumer.rates import Rates
 from cometmq.client.consumer.rebalance import Rebalance
 from cometmq.client.consumer.send_back import SendBack
 from cometmq.client.consumer.settlement import (
@@ -50,7 +49,7 @@ log = logging.getLogger(__name__)
 EXPIRY_CHECK_S = 60.0
 
 
-class Consumer:
+class Consumer(Member):
     """A push consumer. Made by ``client.consumer(group, topics, ...)``; options are those of ConsumerOptions.
 
     Use it as ``async with`` and iterate, or give it a handler with ``run``. With iteration messages come one at a time
@@ -67,30 +66,30 @@ class Consumer:
         **options: Any,
     ) -> None:
         check_group(group)
-        self.instance = instance
+        super().__init__(instance, group)
         self.options = ConsumerOptions(**options)
-        self.plain_group = group
-        self.group = instance.wire(group)
+        self.allocation = self.options.allocation
+        self.start_from = self.options.start
+        self.broadcast = self.options.broadcast
+        self.commits_with_pulls = not self.options.broadcast
+        self.sends_subscription = self.options.post_subscription
+        self.pull_batch = self.options.pull_batch
+        self.pull_pause_s = seconds(self.options.pull_interval)
+        self.settler = self
         self.retry_topic = None if self.options.broadcast else retry_topic(self.group)
         filters = as_subscriptions(subscriptions)
         for topic in filters:
             check_topic(topic)
         self.subscriptions = SubscriptionTable(instance, filters, self.retry_topic)
-        self.queues: dict[Queue, ProcessQueue] = {}
         self.limits = Limits(self.options)
-        self.rates = Rates(instance.now_ms)
-        self.background = Background()
         self.tracer = tracer
         self.offsets = self._offset_store()
         self.locks = self._locks()
         self.rebalance = Rebalance(self)
         self.send_back = SendBack(instance, self.group, self.options.retries)
-        self.delivery = self._delivery()
+        self.delivery: Delivery = self._delivery()
         self.settlement = self._settlement()
         self.workers: HandlerWorkers | None = None
-        self.paused = False
-        self.started_ms = 0
-        self._plain_topics: dict[str, str] = {}
         self._processing = 0
         self._idle = asyncio.Event()
         self._started = False
@@ -254,9 +253,6 @@ class Consumer:
             unit_mode=self.instance.settings.unit_mode,
         )
 
-    def topics(self) -> list[str]:
-        return self.subscriptions.topics()
-
     def wake(self) -> None:
         self.rebalance.wake()
 
@@ -409,13 +405,7 @@ class Consumer:
     def assignment(self) -> list[Queue]:
         """The queues this member reads now, retry queues left out."""
         return sorted(
-            Queue(self.plain_topic(queue.topic), queue.broker_name, queue.queue_id)
+            self.plain_queue(queue)
             for queue, held in self.queues.items()
             if not held.dropped and not queue.topic.startswith(RETRY_PREFIX)
         )
-
-    def plain_topic(self, topic: str) -> str:
-        plain = self._plain_topics.get(topic)
-        if plain is None:
-            plain = self._plain_topics[topic] = self.instance.plain(topic)
-        return plain

@@ -27,7 +27,7 @@ from cometmq.client.settings import seconds
 from cometmq.errors import CometMQError
 
 if TYPE_CHECKING:
-    from cometmq.client.consumer.push import Consumer
+    from cometmq.client.consumer.member import Member
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ PULL_IDLE_MAX_MS = 120_000
 class Rebalance:
     """Assignment of one push consumer."""
 
-    def __init__(self, consumer: Consumer) -> None:
+    def __init__(self, consumer: Member) -> None:
         self._consumer = consumer
         self._instance = consumer.instance
         self._wake = Wake()
@@ -85,13 +85,13 @@ class Rebalance:
             self._unfinished = True
             return None
         queues = sorted(route)
-        if consumer.options.broadcast:
+        if consumer.broadcast:
             return set(queues)
         members = await self._members(topic)
         if not queues or not members:
             self._unfinished = True
             return None
-        strategy = consumer.options.allocation
+        strategy = consumer.allocation
         return set(strategy.allocate(consumer.group, self._instance.client_id, queues, members))
 
     async def _route(self, topic: str) -> list[Queue] | None:
@@ -153,7 +153,7 @@ class Rebalance:
                 self._unfinished = True
                 return False
             consumer.offsets.forget(queue)
-            offset = await start_offset(self._instance, consumer.offsets, queue, consumer.options.start)
+            offset = await start_offset(self._instance, consumer.offsets, queue, consumer.start_from)
         except CometMQError as error:
             self._unfinished = True
             log.warning("group=%s queue %s cannot be begun yet: %s", consumer.group, queue, error)

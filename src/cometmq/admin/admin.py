@@ -1,0 +1,13 @@
+"""``client.admin``: all operations in one object, one file per noun."""
+
+from __future__ import annotations
+
+from cometmq.admin.brokers import BrokerAdmin
+from cometmq.admin.groups import GroupAdmin
+from cometmq.admin.messages import MessageAdmin
+from cometmq.admin.offsets import OffsetAdmin
+from cometmq.admin.topics import TopicAdmin
+
+
+class Admin(TopicAdmin, GroupAdmin, OffsetAdmin, MessageAdmin, BrokerAdmin):
+    """Administration of the cluster a client is connected to. Names are without namespace."""

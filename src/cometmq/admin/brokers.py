@@ -1,0 +1,108 @@
+"""Brokers and NameServers: settings, figures, write permission, key-value configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from cometmq.admin.base import AdminBase
+from cometmq.protocol.bodies.stats import BrokerStatsData, KVTable
+from cometmq.protocol.codes import RequestCode, ResponseCode
+from cometmq.protocol.headers import (
+    AddWritePermResponseHeader,
+    BrokerNameHeader,
+    KVConfigHeader,
+    KVConfigResponseHeader,
+    NamespaceHeader,
+    PutKVConfigHeader,
+    ViewBrokerStatsHeader,
+    WipeWritePermResponseHeader,
+)
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    """``key=value`` lines as brokers answer them."""
+    pairs = [line.partition("=") for line in text.splitlines() if "=" in line and not line.startswith("#")]
+    return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+class BrokerAdmin(AdminBase):
+    """Operations on servers. ``address`` is that of a broker (``host:port``)."""
+
+    async def broker_config(self, address: str) -> dict[str, str]:
+        """Every setting of a broker."""
+        response = await self._call(address, RequestCode.GET_BROKER_CONFIG)
+        return parse_properties(bytes(response.body).decode())
+
+    async def update_broker_config(self, address: str, settings: Mapping[str, str]) -> None:
+        """Change settings of a running broker."""
+        body = "\n".join(f"{key}={value}" for key, value in settings.items())
+        await self._call(address, RequestCode.UPDATE_BROKER_CONFIG, body=body.encode())
+
+    async def runtime_info(self, address: str) -> dict[str, str]:
+        """What a broker tells about itself: rates, disk, offsets, version."""
+        response = await self._call(address, RequestCode.GET_BROKER_RUNTIME_INFO)
+        return KVTable.decode(response.body).table
+
+    async def broker_stats(self, address: str, name: str, key: str) -> BrokerStatsData:
+        """One counter of a broker, e.g. ``TOPIC_PUT_NUMS`` of a topic."""
+        header = ViewBrokerStatsHeader(stats_name=name, stats_key=key)
+        response = await self._call(address, RequestCode.VIEW_BROKER_STATS_DATA, header)
+        return BrokerStatsData.decode(response.body)
+
+    async def clean_unused_topics(self, address: str) -> None:
+        await self._call(address, RequestCode.CLEAN_UNUSED_TOPIC)
+
+    async def clean_expired_queues(self, address: str) -> None:
+        await self._call(address, RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE)
+
+    async def delete_expired_log(self, address: str) -> None:
+        await self._call(address, RequestCode.DELETE_EXPIRED_COMMITLOG)
+
+    # --- NameServers ---
+
+    async def wipe_write_permission(self, broker_name: str) -> int:
+        """Let producers avoid a broker; returns the number of topics concerned."""
+        response = await self._name_server(
+            RequestCode.WIPE_WRITE_PERM_OF_BROKER, BrokerNameHeader(broker_name=broker_name)
+        )
+        return WipeWritePermResponseHeader.decode(response.ext_fields).wipe_topic_count
+
+    async def add_write_permission(self, broker_name: str) -> int:
+        response = await self._name_server(
+            RequestCode.ADD_WRITE_PERM_OF_BROKER, BrokerNameHeader(broker_name=broker_name)
+        )
+        return AddWritePermResponseHeader.decode(response.ext_fields).add_topic_count
+
+    async def name_server_config(self, address: str) -> dict[str, str]:
+        response = await self._call(address, RequestCode.GET_NAMESRV_CONFIG)
+        return parse_properties(bytes(response.body).decode())
+
+    async def update_name_server_config(self, settings: Mapping[str, str]) -> None:
+        body = "\n".join(f"{key}={value}" for key, value in settings.items()).encode()
+        await self._every_name_server(RequestCode.UPDATE_NAMESRV_CONFIG, body=body)
+
+    async def put_kv(self, namespace: str, key: str, value: str) -> None:
+        await self._every_name_server(
+            RequestCode.PUT_KV_CONFIG, PutKVConfigHeader(namespace=namespace, key=key, value=value)
+        )
+
+    async def get_kv(self, namespace: str, key: str) -> str | None:
+        response = await self._name_server(
+            RequestCode.GET_KV_CONFIG,
+            KVConfigHeader(namespace=namespace, key=key),
+            accept=(ResponseCode.QUERY_NOT_FOUND,),
+        )
+        return KVConfigResponseHeader.decode(response.ext_fields).value if response.code == 0 else None
+
+    async def delete_kv(self, namespace: str, key: str) -> None:
+        await self._every_name_server(
+            RequestCode.DELETE_KV_CONFIG, KVConfigHeader(namespace=namespace, key=key)
+        )
+
+    async def kv_list(self, namespace: str) -> dict[str, str]:
+        response = await self._name_server(
+            RequestCode.GET_KVLIST_BY_NAMESPACE,
+            NamespaceHeader(namespace=namespace),
+            accept=(ResponseCode.QUERY_NOT_FOUND,),
+        )
+        return KVTable.decode(response.body).table if response.code == 0 and response.body else {}

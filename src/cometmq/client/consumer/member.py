@@ -1,0 +1,95 @@
+"""What the rebalance and the pull loops need of a consumer: the common base of ``Consumer`` and ``Stream``.
+
+Holds state, does nothing by itself. Loop thread only.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Protocol
+
+from cometmq.client.background import Background
+from cometmq.client.consumer.allocation import Allocation
+from cometmq.client.consumer.locks import QueueLocks
+from cometmq.client.consumer.offset_store import OffsetStore
+from cometmq.client.consumer.options import StartFrom
+from cometmq.client.consumer.process_queue import ProcessQueue
+from cometmq.client.consumer.rates import Rates
+from cometmq.client.consumer.subscriptions import SubscriptionTable
+from cometmq.client.instance import Instance
+from cometmq.client.message import ReceivedMessage
+from cometmq.client.queue import Queue
+from cometmq.protocol import sys_flag as flags
+
+if TYPE_CHECKING:
+    from cometmq.client.message import Settler
+
+
+class Arrivals(Protocol):
+    """Where pulled messages go."""
+
+    def arrived(self, process_queue: ProcessQueue, messages: list[ReceivedMessage]) -> None: ...
+
+
+class Fullness(Protocol):
+    """When a queue is not pulled any further."""
+
+    def full(self, process_queue: ProcessQueue) -> bool: ...
+    def share(self, queue_count: int) -> None: ...
+
+
+class Member(ABC):
+    """A member of a consumer group, with the queues it holds."""
+
+    instance: Instance
+    group: str  # wire name
+    plain_group: str
+    retry_topic: str | None = None
+    subscriptions: SubscriptionTable
+    offsets: OffsetStore
+    delivery: Arrivals
+    limits: Fullness
+    allocation: Allocation
+    start_from: StartFrom
+    broadcast = False
+    locks: QueueLocks | None = None
+    settler: Settler | None = None
+    pull_batch = 32
+    pull_pause_s = 0.0
+    pull_flags = flags.PULL_SUSPEND
+    sends_subscription = False
+    commits_with_pulls = True
+
+    def __init__(self, instance: Instance, group: str) -> None:
+        self.instance = instance
+        self.plain_group = group
+        self.group = instance.wire(group)
+        self.queues: dict[Queue, ProcessQueue] = {}
+        self.rates = Rates(instance.now_ms)
+        self.background = Background()
+        self.paused = False
+        self.started_ms = 0
+        self._plain_topics: dict[str, str] = {}
+
+    @abstractmethod
+    async def offset_moved(self, process_queue: ProcessQueue, offset: int) -> None:
+        """The broker does not have the offset asked for; it names another."""
+
+    def is_paused(self, queue: Queue) -> bool:
+        return self.paused
+
+    def topics(self) -> list[str]:
+        return self.subscriptions.topics()
+
+    def plain_topic(self, topic: str) -> str:
+        """The name without namespace."""
+        plain = self._plain_topics.get(topic)
+        if plain is None:
+            plain = self._plain_topics[topic] = self.instance.plain(topic)
+        return plain
+
+    def plain_queue(self, queue: Queue) -> Queue:
+        return Queue(self.plain_topic(queue.topic), queue.broker_name, queue.queue_id)
+
+    def wire_queue(self, queue: Queue) -> Queue:
+        return Queue(self.instance.wire(queue.topic), queue.broker_name, queue.queue_id)
