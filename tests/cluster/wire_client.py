@@ -11,6 +11,7 @@ from typing import Any
 
 from cometmq.broker.broker import Broker
 from cometmq.broker.config import BrokerConfig
+from cometmq.clock import now_ms
 from cometmq.net.client import RemotingClient
 from cometmq.protocol.codes import RequestCode
 from cometmq.protocol.command import RemotingCommand
@@ -43,7 +44,8 @@ def broker_config(store: Path, **settings: Any) -> BrokerConfig:
 @asynccontextmanager
 async def running_broker(store: Path, **settings: Any) -> AsyncIterator[tuple[Broker, WireClient]]:
     """A real broker, in process, and a client that talks to it."""
-    broker = Broker(broker_config(store, **settings))
+    clock = settings.pop("now_ms", now_ms)
+    broker = Broker(broker_config(store, **settings), now_ms=clock)
     await broker.start()
     client = WireClient(broker.address)
     try:

@@ -47,7 +47,9 @@ def named(key: str, default: Any) -> Any:
     return field(default=default, metadata={"key": key})
 
 
-@dataclass(kw_only=True)
+@dataclass(
+    kw_only=True, eq=False, repr=False
+)  # nobody compares or prints 200 settings, and making both takes time
 class BrokerConfig:
     # Who this broker is
     broker_cluster_name: str = "DefaultCluster"

@@ -59,15 +59,17 @@ class Queries:
         found = self._broker.store.query(
             header.topic, header.key, count_max, header.begin_timestamp, header.end_timestamp
         )
+        records = _within(found.records, QUERY_SIZE_MAX)
+        if not records:
+            return command.response(
+                ResponseCode.QUERY_NOT_FOUND,
+                "can not find message, maybe time range not correct",
+                QueryMessageResponseHeader(index_last_update_timestamp=0, index_last_update_phyoffset=0),
+            )
         position = QueryMessageResponseHeader(
             index_last_update_timestamp=found.index_last_update_timestamp,
             index_last_update_phyoffset=found.index_last_update_physical_offset,
         )
-        records = _within(found.records, QUERY_SIZE_MAX)
-        if not records:
-            return command.response(
-                ResponseCode.QUERY_NOT_FOUND, "can not find message, maybe time range not correct", position
-            )
         _send(connection, command, command.response(header=position), records)
         return None
 
