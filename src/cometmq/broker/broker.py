@@ -43,6 +43,7 @@ from cometmq.broker.timers import TIMER_OFFSET_FILE, TimedMessages
 from cometmq.broker.topics import TOPICS_FILE, Topics
 from cometmq.broker.transactions import Transactions
 from cometmq.clock import Clock, now_ms
+from cometmq.errors import ConfigError
 from cometmq.net.client import RemotingClient
 from cometmq.net.config import NetConfig, frame_size_from
 from cometmq.net.metrics import NetMetrics
@@ -205,7 +206,7 @@ class Broker:
             self._use_port(port)
             try:
                 await fast_server.start(self.config.bind_address, port - FAST_PORT_DISTANCE)
-            except OSError:
+            except (OSError, ConfigError):
                 await server.stop(0)
                 if wanted or attempt == PORT_ATTEMPTS_MAX - 1:
                     raise
