@@ -18,12 +18,11 @@ from cometmq.store.consume_queue_ext import ConsumeQueueExt, is_address
 from cometmq.store.dispatch_cy import QueueTail
 from cometmq.store.file_ops import file_name
 from cometmq.store.mapped_file import PAGE_SIZE, MappedFile, OpenFiles, sync_path
-from cometmq.store.queue_scan_cy import ENTRY_SIZE, entries_end
+from cometmq.store.queue_scan_cy import BLANK_SIZE_FIELD, ENTRY_SIZE, entries_end
 
 RECOVERED_FILES = 3  # recovery looks at the last three files; older ones are taken as complete
 ALLOCATION_STEP_MAX = 256 << 10  # blocks on disk are taken in steps that double up to this, in bytes
 GAP_ENTRIES_MAX = 1_000_000  # a longer jump in queue offsets is not filled up with blank entries
-BLANK_SIZE_FIELD = 0x7FFFFFFF
 
 _ENTRY = struct.Struct(">qiq")
 _BLANK_ENTRY = _ENTRY.pack(0, BLANK_SIZE_FIELD, 0)

@@ -22,6 +22,7 @@ if cython.compiled:
     from cython.cimports.cpython.buffer import Py_buffer, PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 
 ENTRY_SIZE = 20
+BLANK_SIZE_FIELD = 0x7FFFFFFF  # of entries that only fill up the front of a queue
 EXT_ADDRESS_MAX = -2147483649  # such a code is an address, not a tag: its unit or the client decides
 
 _ENTRY = struct.Struct(">qiq")
@@ -46,7 +47,7 @@ class Collected(NamedTuple):
     size: int
     full: bool  # the batch is full; otherwise the entries were at an end
     skip_to: int  # entries below this physical offset point to deleted files
-    last_physical_offset: int  # of the last entry looked at, -1 if there was none
+    last_physical_offset: int  # of the last entry looked at, -1 without one
     runs: list[tuple[int, int]]  # (physical offset, size) of adjacent records
 
 
@@ -105,10 +106,10 @@ def _collect_python(buffer, start, end, limits, count, size, skip_to, tags_codes
     full = False
     while start < end:
         physical_offset, record_size, tags_code = _ENTRY.unpack_from(buffer, start)
-        last = physical_offset
-        if physical_offset < skip_to:
+        if physical_offset < skip_to or record_size == BLANK_SIZE_FIELD:
             start += ENTRY_SIZE
             continue
+        last = physical_offset
         if batch_full(limits, count, size, physical_offset, record_size):
             full = True
             break
@@ -211,10 +212,10 @@ def _collect_compiled(
             p = cython.cast(cython.p_uchar, view.buf) + start
             physical_offset = _get64(p)
             record_size = cython.cast(cython.int, _get32(p + 8))
-            last = physical_offset
-            if physical_offset < skip_to:
+            if physical_offset < skip_to or record_size == 0x7FFFFFFF:
                 start += 20
                 continue
+            last = physical_offset
             if count:
                 if count >= count_max:
                     full = True

@@ -15,7 +15,7 @@ from cometmq.store.config import StoreConfig
 from cometmq.store.consume_queue import ConsumeQueue
 from cometmq.store.consume_queue_ext import is_address
 from cometmq.store.model import GetResult, GetStatus, MessageFilter
-from cometmq.store.queue_scan_cy import ENTRY_SIZE, Collected, Limits, batch_full, collect
+from cometmq.store.queue_scan_cy import BLANK_SIZE_FIELD, ENTRY_SIZE, Collected, Limits, batch_full, collect
 from cometmq.store.residency import is_resident
 
 FILTER_ENTRIES_MAX = 800  # entries looked at for one request, unless more messages are wanted
@@ -147,8 +147,8 @@ class QueueReader:
         chosen: list[tuple[int, int]] = []
         while at < end:
             physical_offset, record_size, tags_code = _ENTRY.unpack_from(view, at)
-            last = physical_offset
-            if physical_offset >= skip_to:
+            if physical_offset >= skip_to and record_size != BLANK_SIZE_FIELD:
+                last = physical_offset
                 if batch_full(limits, count, size, physical_offset, record_size):
                     full = True
                     break

@@ -24,12 +24,13 @@ import struct
 from cometmq.store.checkpoint import Checkpoint
 from cometmq.store.commit_log import CommitLog
 from cometmq.store.config import StoreConfig
-from cometmq.store.consume_queue import BLANK_SIZE_FIELD, ConsumeQueue, QueueEntry
+from cometmq.store.consume_queue import ConsumeQueue, QueueEntry
 from cometmq.store.dispatch_cy import properties_of_interest, record_parts
 from cometmq.store.flush import clear_failed_sync, failed_sync_offset, rewrite_range
 from cometmq.store.index import Index
 from cometmq.store.mapped_file import MappedFile
 from cometmq.store.model import RecoveryReport
+from cometmq.store.queue_scan_cy import BLANK_SIZE_FIELD
 from cometmq.store.queue_table import MULTI_DISPATCH_SEPARATOR, QueueTable
 from cometmq.store.scan_cy import STOP_BAD, STOP_BLANK, STOP_END, record_store_timestamp, scan_records
 
