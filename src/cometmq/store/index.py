@@ -25,7 +25,7 @@ from cometmq.store.index_cy import (
     text_hash,
     walk_chain,
 )
-from cometmq.store.index_file import IndexFile, IndexHeader, IndexShape, Submit
+from cometmq.store.index_file import IndexFile, IndexHeader, IndexShape, Submit, in_thread
 
 Accept = Callable[[int], bool]
 
@@ -48,7 +48,7 @@ class Index:
         *,
         hash_slot_count: int,
         index_count_max: int,
-        submit: Submit | None = None,
+        submit: Submit | None = in_thread,
         now_ms: Clock = now_ms,
     ) -> None:
         self.directory = directory

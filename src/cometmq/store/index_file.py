@@ -28,9 +28,15 @@ log = logging.getLogger(__name__)
 Submit = Callable[[Callable[[], None]], Any]
 
 ALLOCATE_CHUNK_SIZE = 8 << 20  # entries are allocated and populated in steps of this many bytes
+PREPARE_SIZE_MIN = 1 << 20  # bytes; less is not worth a thread
 
 _HEADER = struct.Struct(">qqqqii")
 _MADV_POPULATE_WRITE = 23
+
+
+def in_thread(job: Callable[[], None]) -> None:
+    """Run a job in a thread of its own; jobs here are rare and short."""
+    threading.Thread(target=job, name="index", daemon=True).start()
 
 
 class IndexHeader(NamedTuple):
@@ -163,7 +169,7 @@ class IndexFile:
 
     def _prepare(self, start: int, end: int) -> None:
         """Allocate and populate [start, end) in the background, if there is one."""
-        if self._submit is None or start >= end:
+        if self._submit is None or end - start < PREPARE_SIZE_MIN:
             return
         self._preparing.clear()
         try:

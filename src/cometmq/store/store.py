@@ -131,6 +131,8 @@ class MessageStore:
             self._start()
         except BaseException:
             self.commit_log.abandon()
+            if self.index is not None:
+                self.index.abandon()
             self.open_files.close_all()
             self._lock.release()
             raise

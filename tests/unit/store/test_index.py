@@ -30,6 +30,7 @@ T0_MS = 1_794_778_447_789
 
 
 def open_index(directory: Path, **options: object) -> Index:
+    options.setdefault("submit", None)
     index = Index(directory, hash_slot_count=SLOTS, index_count_max=ENTRIES, **options)  # type: ignore[arg-type]
     index.load()
     return index
