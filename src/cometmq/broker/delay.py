@@ -74,3 +74,11 @@ class ScheduledMessages(DelayQueues):
         if result.ok:
             self._broker.stats.count_put(topic, queue_id, 1, result.size)
         return result.ok
+
+    def runtime_info(self) -> dict[str, str]:
+        """Per level: how far delivery is, and where the queue ends."""
+        store = self._broker.store
+        return {
+            f"scheduleMessageOffset_{level}": f"{offset},{store.max_offset(SCHEDULE_TOPIC, level - 1)}"
+            for level, offset in self.offsets().items()
+        }

@@ -1,0 +1,120 @@
+"""A walk through commit log files that does not end at the first damage: good ranges and bad ones in turn.
+
+Recovery stops where the log stops being good; people who look at a broken store want to know what comes
+behind. A walk finds the next good record by its magic number and by the physical offset that it holds. Reads
+only.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from cometmq.store.read_only import Segment, Stream
+from cometmq.store.scan_cy import (
+    MESSAGE_MAGIC,
+    REASONS,
+    STOP_BAD,
+    STOP_BLANK,
+    STOP_ZERO,
+    Scan,
+    scan_records,
+)
+
+CHUNK_SIZE = 32 << 20  # bytes per step, for progress and for little memory; larger than any record
+CUT_REASON = REASONS[1]
+ZERO_REASON = "the bytes are zero although good records follow"
+
+_MAGIC = struct.pack(">I", MESSAGE_MAGIC)
+
+
+class Piece(NamedTuple):
+    """A stretch of one file: good records if ``reason`` is empty, else what is wrong with it."""
+
+    segment: Segment
+    view: memoryview
+    start: int  # position in the file
+    end: int
+    record_count: int = 0
+    first_store_timestamp_ms: int = 0
+    last_store_timestamp_ms: int = 0
+    reason: str = ""
+
+    @property
+    def physical_offset(self) -> int:
+        return self.segment.start + self.start
+
+    @property
+    def physical_end(self) -> int:
+        return self.segment.start + self.end
+
+    @property
+    def to_end_of_file(self) -> bool:
+        """Damage with nothing good behind it in this file."""
+        return bool(self.reason) and self.end == self.segment.size
+
+
+def walk_log(stream: Stream, physical_offset: int = 0, *, check_crc: bool) -> Iterator[Piece]:
+    """All pieces from the record at an offset on (or from the first record behind it)."""
+    for segment in stream.segments:
+        if segment.end > physical_offset:
+            yield from walk_segment(segment, max(physical_offset - segment.start, 0), check_crc=check_crc)
+
+
+def walk_segment(segment: Segment, position: int = 0, *, check_crc: bool) -> Iterator[Piece]:
+    mapped = segment.map()
+    if mapped is None:
+        return
+    view = memoryview(mapped)
+    while position < segment.size:
+        limit = min(position + CHUNK_SIZE, segment.size)
+        scan = scan_records(view, position, limit, segment.start, check_crc, segment.size)
+        if scan.end > position:
+            yield _good(segment, view, position, scan)
+        cut_by_us = scan.stop == STOP_BAD and scan.reason == CUT_REASON and limit < segment.size
+        if scan.stop == STOP_BLANK:
+            return
+        if scan.stop in (STOP_BAD, STOP_ZERO) and not (cut_by_us and scan.end > position):
+            found = next_record(mapped, view, scan.end + 1, segment)
+            if found is None and scan.stop == STOP_ZERO:
+                return
+            end = segment.size if found is None else found
+            yield Piece(segment, view, scan.end, end, reason=scan.reason or ZERO_REASON)
+            position = end
+        else:
+            position = scan.end
+
+
+def next_record(mapped: object, view: memoryview, position: int, segment: Segment) -> int | None:
+    """Position of the first good record at or behind a position."""
+    found: int = mapped.find(_MAGIC, position + 4)  # type: ignore[attr-defined]
+    while found >= 0:
+        start = found - 4
+        limit = min(start + CHUNK_SIZE, segment.size)
+        if scan_records(view, start, limit, segment.start, False, segment.size).count:
+            return start
+        found = mapped.find(_MAGIC, found + 1)  # type: ignore[attr-defined]
+    return None
+
+
+def log_end(stream: Stream) -> tuple[int, int]:
+    """Physical offset after the last good record, and its store time (0 without one). Quick: one or two files."""
+    end, time_ms = stream.start, 0
+    for segment in reversed(stream.segments):
+        pieces = [piece for piece in walk_segment(segment, check_crc=False) if not piece.reason]
+        if pieces:
+            return pieces[-1].physical_end, pieces[-1].last_store_timestamp_ms
+    return end, time_ms
+
+
+def _good(segment: Segment, view: memoryview, start: int, scan: Scan) -> Piece:
+    return Piece(
+        segment,
+        view,
+        start,
+        scan.end,
+        scan.count,
+        scan.first_store_timestamp_ms,
+        scan.last_store_timestamp_ms,
+    )
