@@ -11,10 +11,9 @@ from typing import Any
 from cometmq.errors import ProtocolError, StoreError
 from cometmq.protocol.message import MessageExt
 from cometmq.protocol.record_cy import decode_record
-from cometmq.store.consume_queue import BLANK_SIZE_FIELD
 from cometmq.store.inspect import entry_at, queue_range
 from cometmq.store.log_walk import walk_log
-from cometmq.store.queue_scan_cy import ENTRY_SIZE
+from cometmq.store.queue_scan_cy import BLANK_SIZE_FIELD, ENTRY_SIZE
 from cometmq.store.read_only import Segment, StoreFiles, Stream
 from cometmq.store.scan_cy import scan_records
 

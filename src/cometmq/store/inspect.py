@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cometmq.store.checkpoint import Checkpoint
-from cometmq.store.consume_queue import BLANK_SIZE_FIELD, QueueEntry
+from cometmq.store.consume_queue import QueueEntry
 from cometmq.store.index_file import IndexHeader
 from cometmq.store.log_walk import log_end
-from cometmq.store.queue_scan_cy import ENTRY_SIZE, entries_end
+from cometmq.store.queue_scan_cy import BLANK_SIZE_FIELD, ENTRY_SIZE, entries_end
 from cometmq.store.read_only import QueueName, Segment, StoreFiles, Stream
 from cometmq.store.scan_cy import record_store_timestamp
 

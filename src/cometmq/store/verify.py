@@ -24,11 +24,11 @@ from cometmq.protocol import json_java
 from cometmq.store.checkpoint import Checkpoint
 from cometmq.store.index_cy import rebuild_slots
 from cometmq.store.index_file import IndexHeader, IndexShape
-from cometmq.store.inspect import queue_range
+from cometmq.store.inspect import queue_range, read_entry
 from cometmq.store.json_files import JsonFile
 from cometmq.store.log_walk import Piece, log_end, walk_log
 from cometmq.store.queue_scan_cy import ENTRY_SIZE
-from cometmq.store.read_only import Segment, StoreFiles
+from cometmq.store.read_only import Segment, StoreFiles, Stream
 from cometmq.store.verify_index import IndexMerge
 from cometmq.store.verify_queues import ExpectedQueues
 
@@ -92,10 +92,9 @@ class Verification:
         self._live = files.lock_holder is not None
         # What a running broker is about to write, or what the next start will cut or add.
         self._tail_severity = Severity.NOTE if self._live or files.aborted else Severity.ERROR
-        self._queue_ends = {
-            name: queue_range(stream, files.log.start)[1] for name, stream in files.queues.items()
-        }
+        # The log first: what a running broker writes after this moment is left out everywhere.
         self._log_end = log_end(files.log)[0]
+        self._queue_ends = {name: self._queue_end(stream) for name, stream in files.queues.items()}
 
     def run(self) -> VerifyReport:
         self._check_directories()
@@ -105,6 +104,9 @@ class Verification:
         self._walk(queues)
         queues.finish(self._tail_severity is Severity.NOTE)
         index.finish()
+        if index.goes_on_at is not None and not self._live:
+            path, offset = index.goes_on_at
+            self.report.add(Severity.NOTE, path, offset, "the index goes on behind the end of the log")
         self.report.entry_count, self.report.key_count = queues.entry_count, index.key_count
         return self.report
 
@@ -114,12 +116,14 @@ class Verification:
         total = sum(segment.size for segment in self.files.log.segments)
         damage: list[Piece] = []
         for piece in walk_log(self.files.log, check_crc=True):
+            if self._live and piece.physical_offset >= self._log_end:
+                break
             if piece.reason:
                 damage.append(piece)
-            elif piece.physical_offset < self._log_end:
+            else:
                 self.report.record_count += piece.record_count
                 self.report.log_size += piece.end - piece.start
-                queues.dispatch_piece(piece)
+                queues.dispatch_piece(piece, min(piece.end, self._log_end - piece.segment.start))
             self._progress(piece.physical_end - self.files.log.start, total)
         self._progress(total, total)
         for piece in damage:
@@ -137,6 +141,15 @@ class Verification:
         self.report.add(severity, piece.segment.path, piece.physical_offset, text)
 
     # Queues and index
+
+    def _queue_end(self, stream: Stream) -> int:
+        """Next queue offset; without entries that a running broker made after we began."""
+        end = queue_range(stream, self.files.log.start)[1]
+        while self._live and (entry := read_entry(stream, end - 1)) is not None:
+            if entry.physical_offset < self._log_end:
+                break
+            end -= 1
+        return end
 
     def _note_queue(self, repaired: bool, path: Path | str, offset: int | None, text: str) -> None:
         self.report.add(Severity.NOTE if repaired else Severity.ERROR, path, offset, text)

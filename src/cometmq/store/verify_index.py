@@ -45,6 +45,7 @@ class IndexMerge:
         self._outside_count = 0
         self._outside_first = -1
         self.key_count = 0
+        self.goes_on_at: tuple[Path, int] | None = None  # entry behind the end of the log
 
     def put(self, keys: memoryview, count: int) -> None:
         """Keys of good records, in the order of the log."""
@@ -63,8 +64,7 @@ class IndexMerge:
             self._complain(self._next)
             self._next = next(self._entries, None)
         if self._next is not None:
-            text = "the index goes on behind the end of the log"
-            self._note(True, self._next.path, self._next.physical_offset, text)
+            self.goes_on_at = (self._next.path, self._next.physical_offset)
         if self._outside_count:
             text = f"{self._outside_count} keys of records from this physical offset on are in no index file"
             self._note(True, "index", self._outside_first, text)

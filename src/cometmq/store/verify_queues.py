@@ -12,13 +12,12 @@ from pathlib import Path
 
 from cometmq.errors import StoreError
 from cometmq.store.config import StoreConfig
-from cometmq.store.consume_queue import BLANK_SIZE_FIELD
 from cometmq.store.consume_queue_ext import ConsumeQueueExt, is_address
 from cometmq.store.delay_levels import SCHEDULE_TOPIC, DelayLevels
 from cometmq.store.dispatch_cy import QueueTail, TopicQueues
 from cometmq.store.log_walk import Piece
 from cometmq.store.mapped_file import OpenFiles
-from cometmq.store.queue_scan_cy import ENTRY_SIZE
+from cometmq.store.queue_scan_cy import BLANK_SIZE_FIELD, ENTRY_SIZE
 from cometmq.store.queue_table import QueueTable
 from cometmq.store.read_only import QueueName, Segment, StoreFiles, Stream
 from cometmq.store.verify_index import IndexMerge
@@ -82,8 +81,9 @@ class ExpectedQueues(QueueTable):
         self._without_queue: dict[str, int] = {}
         self._missing: dict[QueueName, tuple[int, int]] = {}  # first queue offset not in the files, count
 
-    def dispatch_piece(self, piece: Piece) -> None:
-        self.dispatch(piece.view, piece.start, piece.end, piece.segment.start)
+    def dispatch_piece(self, piece: Piece, end: int) -> None:
+        """Good records up to position ``end`` of their file."""
+        self.dispatch(piece.view, piece.start, end, piece.segment.start)
         for queue in self._expected():
             queue.compare_chunk()
         self.dirty = []
