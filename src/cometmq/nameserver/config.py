@@ -39,14 +39,14 @@ class NameServerConfig:
     product_env_name: str = "center"  # no effect
     cluster_test: bool = False  # no effect: routes are never asked from another environment
     server_channel_max_idle_time_seconds: int = 120
-    server_oneway_semaphore_value: int = 256
     server_socket_backlog: int = 1024
     server_socket_snd_buf_size: int = 0
     server_socket_rcv_buf_size: int = 0
     write_buffer_high_water_mark: int = 0
     write_buffer_low_water_mark: int = 0
-    server_async_semaphore_value: int = 64  # no effect: this server sends no requests
-    server_worker_threads: int = 8  # no effect, as all threads and selectors below
+    server_async_semaphore_value: int = 64  # no effect, as all below: this server sends no requests
+    server_oneway_semaphore_value: int = 256
+    server_worker_threads: int = 8
     server_callback_executor_threads: int = 0
     server_selector_threads: int = 3
     server_pooled_byte_buf_allocator_enable: bool = True

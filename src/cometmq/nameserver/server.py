@@ -49,7 +49,7 @@ class NameServer:
             Handlers(self).table(),
             config=self._net_config(),
             now_ms=now_ms,
-            tls=TlsConfig.from_properties(self.config.extra),
+            tls=TlsConfig.load(self.config.extra),
         )
 
     async def start(self) -> str:

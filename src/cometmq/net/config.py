@@ -18,7 +18,6 @@ class NetConfig:
     # RocketMQ keys (wire.md 1.7, broker.md K.3)
     server_channel_max_idle_time_seconds: int = 120
     client_channel_max_idle_time_seconds: int = 120
-    server_oneway_semaphore_value: int = 256  # one-way requests being handled at a time, more are dropped
     server_socket_backlog: int = 1024
     server_socket_snd_buf_size: int = 0  # bytes, 0 = the system's default
     server_socket_rcv_buf_size: int = 0

@@ -111,6 +111,8 @@ class Connection(asyncio.BufferedProtocol):
         ready = self._receiver.received(nbytes)
         if self.closed:
             self._receiver.clear()
+        elif ready is not None and self._stash:  # a transport that delivers although it is paused
+            self._set_stash(self._stash + bytes(ready[0][: ready[1]]))
         elif ready is not None:
             self._handle_bytes(*ready)
         if (
@@ -133,7 +135,8 @@ class Connection(asyncio.BufferedProtocol):
         if self.closed:
             return
         if self._stash:
-            stash, self._stash = self._stash, b""
+            stash = self._stash
+            self._set_stash(b"")
             self._handle_bytes(memoryview(stash), len(stash))
         if not self._write_paused and not self.closed:
             self._transport.resume_reading()
@@ -143,7 +146,7 @@ class Connection(asyncio.BufferedProtocol):
             self._close_reason = CloseReason.PEER_CLOSED if exc is None else CloseReason.RESET
         self.closed = True
         self._receiver.clear()
-        self._stash = b""
+        self._set_stash(b"")
         self._out.clear()
         pending, self._pending = self._pending, {}
         for future in pending.values():
@@ -214,13 +217,17 @@ class Connection(asyncio.BufferedProtocol):
 
     def _keep_rest(self, view: memoryview, start: int, end: int) -> None:
         if self._write_paused:
-            self._stash = bytes(view[start:end])
+            self._set_stash(bytes(view[start:end]))
             return
         if bad_length(view, start, end, self._endpoint.config.frame_size_max):
             self._refuse(view[start:end], RemoteProtocolError("The length word of a frame is impossible."))
             return
         self._receiver.keep(view, start, end)
         self.partial_since_ms = self.partial_since_ms or self.last_active_ms
+
+    def _set_stash(self, stash: bytes) -> None:
+        self._endpoint.shared_buffer.held_bytes += len(stash) - len(self._stash)
+        self._stash = stash
 
     def _refuse(self, rest: memoryview, error: RemoteProtocolError) -> None:
         """Close because of the length word at the begin of ``rest``, or because a frame cannot be decoded."""

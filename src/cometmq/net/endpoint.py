@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from cometmq.clock import Clock
 from cometmq.clock import now_ms as wall_clock
-from cometmq.errors import BrokerError, LocalProtocolError
+from cometmq.errors import BrokerError
 from cometmq.net.config import NetConfig
 from cometmq.net.connection import Connection
 from cometmq.net.expiry import expiry_reason
@@ -28,6 +28,9 @@ log = logging.getLogger(__name__)
 
 Answer = RemotingCommand | None
 Handler = Callable[[Connection, RemotingCommand], Answer | Awaitable[Answer]]
+# Gets received bytes view[start:end] before they are split, handles as many frames from the begin as it can, and
+# returns how many bytes that was. The view is valid during the call only. What it writes leaves with the answers
+# of the same read event.
 FastPath = Callable[[Connection, memoryview, int, int], int]
 
 OVERLOAD_REMARK = "[OVERLOAD]system busy, start flow control for a while"
@@ -69,7 +72,6 @@ class Endpoint:
         self.shared_buffer = SharedBuffer()
         self.connections: set[Connection] = set()
         self.in_flight = 0
-        self.oneway_in_flight = 0
         self.loop: asyncio.AbstractEventLoop = cast(asyncio.AbstractEventLoop, None)  # set by open_endpoint()
         self._idle_ms = idle_ms
         self._tasks: set[asyncio.Task[None]] = set()
@@ -120,7 +122,7 @@ class Endpoint:
 
     def _start(self, connection: Connection, command: RemotingCommand, work: Awaitable[Answer]) -> None:
         lane = self.lanes.get(command.code)
-        if self._is_busy(connection, command, lane):
+        if self._is_busy(connection, lane):
             _discard(work)
             self._refuse_busy(connection, command, lane)
             return
@@ -128,13 +130,12 @@ class Endpoint:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _is_busy(self, connection: Connection, command: RemotingCommand, lane: Lane | None) -> bool:
+    def _is_busy(self, connection: Connection, lane: Lane | None) -> bool:
         config = self.config
         return (
             self.in_flight >= config.in_flight_max
             or connection.in_flight >= config.in_flight_per_connection_max
             or (lane is not None and lane.in_flight >= lane.in_flight_max)
-            or (command.is_oneway and self.oneway_in_flight >= config.server_oneway_semaphore_value)
         )
 
     def _refuse_busy(self, connection: Connection, command: RemotingCommand, lane: Lane | None) -> None:
@@ -149,24 +150,20 @@ class Endpoint:
     async def _work(
         self, connection: Connection, command: RemotingCommand, work: Awaitable[Answer], lane: Lane | None
     ) -> None:
-        self._count_in_flight(connection, command, lane, 1)
+        self._count_in_flight(connection, lane, 1)
         try:
             answer = await work
         except Exception as error:  # noqa: BLE001 - the peer gets it as code 1
             answer = self._failure(connection, command, error)
         finally:
-            self._count_in_flight(connection, command, lane, -1)
+            self._count_in_flight(connection, lane, -1)
         self._answer(connection, command, answer)
 
-    def _count_in_flight(
-        self, connection: Connection, command: RemotingCommand, lane: Lane | None, step: int
-    ) -> None:
+    def _count_in_flight(self, connection: Connection, lane: Lane | None, step: int) -> None:
         self.in_flight += step
         connection.in_flight += step
         if lane is not None:
             lane.in_flight += step
-        if command.is_oneway:
-            self.oneway_in_flight += step
 
     # --- answers ---
 
@@ -177,7 +174,7 @@ class Endpoint:
         answer.serialize_type = command.serialize_type
         try:
             connection.send(answer)
-        except LocalProtocolError as error:
+        except Exception as error:  # noqa: BLE001 - an answer that cannot be written, mostly one too large
             connection.send(self._failure(connection, command, error))
 
     def _failure(self, connection: Connection, command: RemotingCommand, error: Exception) -> RemotingCommand:

@@ -53,6 +53,7 @@ class RemotingServer(Endpoint):
         self._ssl_context: asyncio.Future[ssl.SSLContext] | None = None
         self._certificates: CertificateWatch | None = None
         self._listener: Listener | None = None
+        self._plain_server: asyncio.AbstractServer | None = None
         self._opening: set[asyncio.Task[None]] = set()
         self.port = 0
 
@@ -67,15 +68,22 @@ class RemotingServer(Endpoint):
                 sock.close()
                 self._stop_scan()
                 raise
-        self._listener = Listener(
-            sock,
-            self._on_socket,
-            mode=self.tls.mode,
-            metrics=self.metrics,
-            now_ms=self.now_ms,
-        )
-        self.port = self._listener.port
+        self.port = int(sock.getsockname()[1])
+        try:
+            self._listener = Listener(
+                sock, self._on_socket, mode=self.tls.mode, metrics=self.metrics, now_ms=self.now_ms
+            )
+        except NotImplementedError:
+            await self._listen_without_peeking(sock)
         return self.port
+
+    async def _listen_without_peeking(self, sock: socket.socket) -> None:
+        """The loop of Windows cannot watch a socket for us, so a port is either plain or TLS there."""
+        tls = self.tls.mode is TlsMode.ENFORCING
+        context = await self._context() if tls else None
+        self._plain_server = await self.loop.create_server(
+            lambda: Connection(self, tls=tls), sock=sock, ssl=context
+        )
 
     def configure(self, config: NetConfig) -> None:
         """Use other limits from now on; what belongs to the listening socket changes with the next start."""
@@ -84,10 +92,11 @@ class RemotingServer(Endpoint):
 
     async def stop(self, grace_ms: int = 1_000) -> None:
         """Stop listening, give running requests ``grace_ms`` to answer, close all connections. Idempotent."""
-        if self._listener is None:
+        listener = self._listener or self._plain_server
+        if listener is None:
             return
-        self._listener.close()
-        self._listener = None
+        listener.close()
+        self._listener = self._plain_server = None
         for task in list(self._opening):
             task.cancel()
         await self.close_endpoint(grace_ms)

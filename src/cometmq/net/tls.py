@@ -13,10 +13,12 @@ import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
+from pathlib import Path
 from typing import Any, Self
 
 from cometmq.errors import ConfigError
 from cometmq.net.self_signed import load_self_signed
+from cometmq.properties_file import BadProperties, parse_bytes
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +29,7 @@ class TlsMode(StrEnum):
     ENFORCING = "enforcing"
 
 
+TLS_FILE_DEFAULT = "/etc/rocketmq/tls.properties"  # Java's default
 CLIENT_AUTH_MODES = ("none", "optional", "require")
 
 
@@ -55,6 +58,20 @@ class TlsConfig:
     client_key_password: str = _key("tls.client.keyPassword", "")
     client_cert_path: str = _key("tls.client.certPath", "")
     client_trust_cert_path: str = _key("tls.client.trustCertPath", "")
+
+    @classmethod
+    def load(cls, properties: Mapping[str, str]) -> Self:
+        """The ``tls.*`` keys of the settings, and over them those of the file ``tls.config.file``."""
+        path = properties.get("tls.config.file", "").strip() or TLS_FILE_DEFAULT
+        try:
+            found = parse_bytes(Path(path).read_bytes())
+        except FileNotFoundError as error:
+            if path != TLS_FILE_DEFAULT:
+                raise ConfigError(f"tls.config.file {path} does not exist.") from error
+            found = {}
+        except (OSError, BadProperties) as error:
+            raise ConfigError(f"tls.config.file {path} cannot be read: {error}.") from error
+        return cls.from_properties({**properties, **found})
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> Self:

@@ -224,7 +224,7 @@ def test_requests_above_the_limit_are_answered_system_busy(run: Any, limit: str)
 def test_oneway_requests_above_the_limit_are_dropped_and_counted(run: Any) -> None:
     async def main() -> None:
         gate = Gate()
-        config = NetConfig(server_oneway_semaphore_value=2)
+        config = NetConfig(in_flight_per_connection_max=2)
         async with serving({SLOW: gate}, config=config) as server, peer_of(server) as peer:
             peer.send(*(request(code=SLOW, opaque=n, oneway=True) for n in range(2)))
             await eventually(lambda: gate.entered == 2)
@@ -232,7 +232,7 @@ def test_oneway_requests_above_the_limit_are_dropped_and_counted(run: Any) -> No
             assert (await peer.call(request(opaque=9))).opaque == 9
             assert server.metrics.oneway_dropped == 3
             gate.open.set()
-            await eventually(lambda: server.oneway_in_flight == 0)
+            await eventually(lambda: server.in_flight == 0)
 
     run(main())
 
@@ -412,6 +412,20 @@ def test_stop_cancels_requests_that_do_not_end(run: Any) -> None:
             await server.stop(grace_ms=20)
             assert server.in_flight == 0
             assert await peer.ended()
+
+    run(main())
+
+
+def test_loop_that_cannot_watch_sockets_serves_plain(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop of Windows has no add_reader."""
+
+    async def main() -> None:
+        def refuses(*_arguments: object) -> None:
+            raise NotImplementedError
+
+        monkeypatch.setattr("cometmq.net.listener.Listener.__init__", lambda *_a, **_o: refuses())
+        async with serving() as server, peer_of(server) as peer:
+            assert (await peer.call(request(body=b"plain"))).body == b"plain"
 
     run(main())
 

@@ -224,6 +224,17 @@ def test_settings_come_from_rocketmq_keys() -> None:
         TlsConfig.from_properties({"tls.server.mode": "on"})
 
 
+def test_settings_of_a_tls_file_win_over_the_others(tmp_path: Path) -> None:
+    file = tmp_path / "tls.properties"
+    file.write_text("tls.test.mode.enable = false\ntls.server.certPath = server.pem\n")
+    config = TlsConfig.load(
+        {"tls.config.file": str(file), "tls.server.certPath": "x", "tls.server.mode": "disabled"}
+    )
+    assert config == TlsConfig(mode=TlsMode.DISABLED, test_mode_enable=False, server_cert_path="server.pem")
+    with pytest.raises(ConfigError, match="absent"):
+        TlsConfig.load({"tls.config.file": "absent"})
+
+
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
