@@ -138,7 +138,8 @@ class Broker:
         self.files.changed(name)
 
     def _topics_changed(self, names: Iterable[str]) -> None:
-        self.save(TOPICS_FILE)
+        names = list(names)
+        self.files.changed(TOPICS_FILE, names)
         if self.plain_sends is not None:
             self.plain_sends.forget(names)
         if self.server is not None:
@@ -175,7 +176,7 @@ class Broker:
         await self.registration.start()
 
     def _load_files(self) -> None:
-        self.files.keep(TOPICS_FILE, self.topics)
+        self.files.keep_with_journal(TOPICS_FILE, self.topics)
         self.files.keep(GROUPS_FILE, self.groups)
         self.files.keep(self.offsets.file_name, self.offsets)
         self.files.keep(FILTER_FILE, self.filter_data)
@@ -235,10 +236,10 @@ class Broker:
         self.transactions.start()
         self.periodic.every(lambda: self.config.flush_delay_offset_interval, self._save_delays)
         self.periodic.every(lambda: self.config.transaction_check_interval, self.transactions.begin_round)
-        self.periodic.every(COLLECT_MS, self._collect)
+        self.periodic.every(COLLECT_MS, self.collect)
         self.periodic.every(STORE_TICK_MS, self.store.tick)
 
-    def _collect(self) -> None:
+    def collect(self) -> None:
         """Take over what the compiled send path counted."""
         if self.plain_sends is not None:
             self.plain_sends.collect()

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Protocol
 
-from cometmq.errors import StoreError
+from cometmq.broker.journal import Journal
+from cometmq.errors import CometMQError, StoreError
 from cometmq.store.json_files import DirtySaver, JsonFile
 
 log = logging.getLogger(__name__)
@@ -27,10 +28,19 @@ class Kept(Protocol):
     def load_text(self, data: bytes) -> None: ...
 
 
+class Journaled(Kept, Protocol):
+    """A table whose changes are noted one by one until its file is written."""
+
+    def journal_line(self, name: str) -> str: ...
+
+    def load_journal_line(self, data: bytes) -> None: ...
+
+
 class ConfigFiles:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._savers: dict[str, DirtySaver] = {}
+        self._journals: dict[str, tuple[Journal, Journaled]] = {}
         self._executor: ThreadPoolExecutor | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -40,8 +50,44 @@ class ConfigFiles:
         file.load(_loader(part))
         self._savers[name] = DirtySaver(file, part.file_text, submit=self._submit)
 
-    def changed(self, name: str) -> None:
-        """Have a file written soon. Before it is kept (while parts are loaded) nothing happens."""
+    def keep_with_journal(self, name: str, part: Journaled) -> None:
+        """As ``keep``, and no change that was reported to ``changed`` by name is lost with the process."""
+        journal = Journal(self._directory / f"{name}.journal")
+        file = JsonFile(self._directory / name)
+        file.load(_loader(part))
+        lines = list(journal.lines())
+        for line in lines:
+            _load_line(part, line)
+
+        def render() -> str:
+            journal.begin_save()
+            return part.file_text()
+
+        def submit(save: Callable[[], None]) -> object:
+            return self._submit(lambda: self._save_and_drop(save, name))
+
+        self._savers[name] = DirtySaver(file, render, submit=submit)
+        self._journals[name] = (journal, part)
+        if lines:
+            self.changed(name)
+
+    def _save_and_drop(self, save: Callable[[], None], name: str) -> None:
+        """In the thread: what the written text contains need not be remembered any more."""
+        saver = self._savers[name]
+        errors = saver.error_count
+        save()
+        if saver.error_count == errors:
+            self._journals[name][0].end_save()
+
+    def changed(self, name: str, entries: Iterable[str] = ()) -> None:
+        """Have a file written soon; with a journal, note the changed entries now.
+
+        Before the file is kept (while parts are loaded) nothing happens.
+        """
+        if name in self._journals:
+            journal, part = self._journals[name]
+            for entry in entries:
+                journal.add(part.journal_line(entry))
         saver = self._savers.get(name)
         if saver is not None:
             saver.mark()
@@ -57,6 +103,10 @@ class ConfigFiles:
                 saver.close()
             except StoreError as error:
                 log.error("%s", error)
+        for name, (journal, _) in self._journals.items():
+            journal.close()
+            if not self._savers[name].dirty and not self._savers[name].error_count:
+                journal.end_save()
         if self._executor is not None:
             self._executor.shutdown()
 
@@ -77,6 +127,13 @@ class ConfigFiles:
         for saver in self._savers.values():
             saver.tick()
         self._tick_later()
+
+
+def _load_line(part: Journaled, line: bytes) -> None:
+    try:
+        part.load_journal_line(line)
+    except CometMQError as error:
+        log.warning("a line of the journal is left out: %s", error)
 
 
 def _loader(part: Kept) -> Callable[[bytes], bool]:

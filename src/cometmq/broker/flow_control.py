@@ -34,19 +34,17 @@ class FlowControl:
         self._monotonic_ns = monotonic_ns
         self._turn_began_ns = 0
         self.waiting = 0  # answers that wait for durability
-        self.refused = 0
+        self.refused = 0  # sends answered so
 
     def refusal(self) -> str | None:
         """The remark of a SYSTEM_BUSY answer, or None when the send may go on."""
         if self.waiting >= self._config.send_thread_pool_queue_capacity:
-            self.refused += 1
             return OVERLOAD
         waited_ms = self._waited_ms()
         if (
             waited_ms >= self._config.wait_time_mills_in_send_queue
             and self._config.broker_fast_failure_enable
         ):
-            self.refused += 1
             return TIMEOUT_CLEAN_QUEUE.format(waited_ms=waited_ms, size=self.waiting)
         return None
 

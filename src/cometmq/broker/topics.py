@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from cometmq.broker.config import BrokerConfig
 from cometmq.clock import Clock, now_ms
+from cometmq.protocol.bodies.body import Body
 from cometmq.protocol.bodies.topic import DataVersion, TopicConfig, TopicConfigSerializeWrapper
 
 TOPICS_FILE = "topics.json"
@@ -89,6 +90,14 @@ def describe(config: TopicConfig) -> str:
         f"topicFilterType={config.topic_filter_type}, topicSysFlag={config.topic_sys_flag}, "
         f"order={'true' if config.order else 'false'}]"
     )
+
+
+class TopicChange(Body, kw_only=True):
+    """A line of the journal of ``topics.json``."""
+
+    config: TopicConfig | None = None
+    data_version: DataVersion
+    topic: str
 
 
 class Topics:
@@ -236,6 +245,22 @@ class Topics:
         for config in wrapper.topic_config_table.values():
             self._set(config)
         self.data_version = wrapper.data_version
+        self.epoch += 1
+
+    def journal_line(self, name: str) -> str:
+        """One changed topic; without settings it was deleted."""
+        config = self.table.get(name)
+        change = TopicChange(data_version=self.data_version, topic=name, config=config)
+        return change.encode().decode()
+
+    def load_journal_line(self, data: bytes) -> None:
+        change = TopicChange.decode(data)
+        if change.config is not None:
+            self._set(change.config)
+        else:
+            self.table.pop(change.topic, None)
+            self._texts.pop(change.topic, None)
+        self.data_version = change.data_version
         self.epoch += 1
 
     # -- system topics ---------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ SECONDS = [bound / 1_000_000 for bound in LATENCY_BOUNDS_US]
 
 
 def broker_families(broker: Broker) -> Iterator[Family]:
+    broker.collect()
     yield from _identity(broker)
     yield from _traffic(broker)
     yield from _topics(broker)

@@ -71,6 +71,7 @@ def send_message(broker: Broker, connection: Connection, command: RemotingComman
     """Check, store, answer; None when the answer follows later (sync flush, replication)."""
     busy = broker.flow_control.refusal()
     if busy is not None:
+        broker.flow_control.refused += 1
         return answer(broker, command, Refusal(ResponseCode.SYSTEM_BUSY, busy))
     try:
         header = SendMessageHeader.decode_any(command)
