@@ -79,6 +79,43 @@ def test_settings_change_while_running_and_the_file_is_written_anew(run: Any, tm
     run(main())
 
 
+def test_settings_that_make_no_sense_change_nothing(run: Any, tmp_path: Path) -> None:
+    async def main() -> None:
+        async with live_broker(tmp_path) as live:
+            client = live.client()
+            before = await settings_of(client)
+            body = b"fileReservedTime=1\nflushDiskType=NONSENSE\n"
+            answer = await client.call(RequestCode.UPDATE_BROKER_CONFIG, body=body)
+            assert answer.code == ResponseCode.SYSTEM_ERROR
+            assert "flushDiskType" in (answer.remark or "")
+            assert await settings_of(client) == before
+
+    run(main())
+
+
+def test_address_and_identity_change_at_the_next_start_only(run: Any, tmp_path: Path) -> None:
+    file = tmp_path / "broker.conf"
+    file.write_text("tls.server.mode=permissive\n")
+
+    async def main() -> None:
+        config = {"config_file": str(file), "system_properties": {"tls.server.mode": "permissive"}}
+        async with live_broker(tmp_path, **config) as live:
+            client = live.client()
+            port = live.broker.config.listen_port
+            body = b"listenPort=1\nbrokerName=other\n"
+            assert (await client.call(RequestCode.UPDATE_BROKER_CONFIG, body=body)).code == 0
+            assert (live.broker.config.listen_port, live.broker.config.broker_name) == (port, "broker-a")
+            written = properties_file.parse(file.read_text())
+            assert (written["listenPort"], written["brokerName"]) == ("1", "other")
+            assert written["tls.server.mode"] == "permissive"
+        async with live_broker(tmp_path) as live:
+            answer = await live.client().call(RequestCode.UPDATE_BROKER_CONFIG, body=body)
+            assert answer.code == ResponseCode.SYSTEM_ERROR
+            assert "listenPort" in (answer.remark or "")
+
+    run(main())
+
+
 def test_broker_permission_takes_effect_at_once(run: Any, tmp_path: Path) -> None:
     """broker.md L row 46: brokerPermission=4 changes the registered topics (version) and order topics refuse sends."""
 

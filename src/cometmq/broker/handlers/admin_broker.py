@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -50,6 +51,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+# Who and where the broker is: these go into the file and take effect at the next start.
+AT_START_ONLY = frozenset(
+    (
+        "bindAddress", "brokerClusterName", "brokerIP1", "brokerIP2", "brokerId", "brokerName", "brokerRole",
+        "haListenPort", "listenPort", "storePathCommitLog", "storePathRootDir",
+    )
+)  # fmt: skip
 QUEUE_ENTRIES_MAX = 1_024  # of one QUERY_CONSUME_QUEUE
 RESUME_FAILED = "Put message back to RMQ_SYS_TRANS_HALF_TOPIC failed."
 RESUME_EXCEPTION = "Exception was thrown when putting message back to RMQ_SYS_TRANS_HALF_TOPIC."
@@ -86,18 +94,42 @@ class Settings:
             properties = properties_file.parse_bytes(bytes(request.body))
         except ValueError as error:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, "string2Properties error") from error
-        for key, text in properties.items():
-            problem = broker.config.set_property(key, text)
-            log.info("setting %s by=%s%s", key, connection.peer, f": {problem}" if problem else "")
-        self._version = self._version.next(broker.now_ms())
-        broker.store.reconfigure(broker.config.store_config())
-        if broker.config.config_file:
-            text = properties_file.format_properties(broker.config.as_properties())
-            await asyncio.to_thread(replace_file, broker.config.config_file, text)
+        later = {key: text for key, text in properties.items() if key in AT_START_ONLY}
+        if later and not broker.config.config_file:
+            raise BrokerError(
+                ResponseCode.SYSTEM_ERROR,
+                f"{', '.join(later)} can change at a start only, and no file was given with -c to write it to.",
+            )
+        self._apply({key: text for key, text in properties.items() if key not in later}, connection.peer)
+        await self._write_file(later)
         if "brokerPermission" in properties:
             broker.topics.bump()
             await broker.registration.register_all()
         return request.response()
+
+    def _apply(self, properties: dict[str, str], peer: str) -> None:
+        """All or nothing: values that the store cannot take are found on a copy."""
+        config = self._broker.config
+        trial = replace(
+            config, configured=set(config.configured), system_properties=dict(config.system_properties)
+        )
+        problems = {key: trial.set_property(key, text) for key, text in properties.items()}
+        try:
+            store_config = trial.resolve().store_config()
+        except (ValueError, CometMQError) as error:
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, str(error)) from error
+        for key, text in properties.items():
+            config.set_property(key, text)
+            log.info("setting key=%s by=%s problem=%s", key, peer, problems[key])
+        self._broker.store.reconfigure(store_config)
+        self._version = self._version.next(self._broker.now_ms())
+
+    async def _write_file(self, later: dict[str, str]) -> None:
+        config = self._broker.config
+        if config.config_file:
+            settings = {**config.system_properties, **config.as_properties(), **later}
+            text = properties_file.format_properties(settings)
+            await asyncio.to_thread(replace_file, config.config_file, text)
 
     def get_broker_config(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         header = GetBrokerConfigResponseHeader(version=self._version.encode().decode())
