@@ -116,7 +116,7 @@ class Broker:
         self.net_config = NetConfig.from_settings(
             config, frame_size_max=frame_size_from(config.system_properties)
         )
-        self.tls = TlsConfig.from_properties(config.system_properties)
+        self.tls = TlsConfig.load(config.system_properties)
         # To NameServers and masters
         self.client = RemotingClient(config=self.net_config, now_ms=now_ms, tls=self.tls)
         self.registration = Registration(self)
