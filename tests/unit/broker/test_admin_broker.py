@@ -150,7 +150,7 @@ def test_runtime_info_has_the_keys_of_the_original(run: Any, tmp_path: Path) -> 
                 await client.send("TopicA", 0)
             await client.pull("G", "TopicA")
             await client.pull("G", "TopicA", offset=3)
-            live.broker._collect()
+            live.broker.collect()
             for _ in range(11):
                 live.clock.shift_ms += 1000
                 sample_rates(live.broker)
@@ -190,7 +190,7 @@ def test_statistics_by_name_and_key(run: Any, tmp_path: Path) -> None:
             client = live.client()
             for _ in range(4):
                 await client.send("TopicA", 0)
-            live.broker._collect()
+            live.broker.collect()
             live.broker.stats.sample()
             header = ViewBrokerStatsHeader(stats_name="TOPIC_PUT_NUMS", stats_key="TopicA")
             data = BrokerStatsData.decode(
