@@ -83,6 +83,8 @@ class TlsConfig:
             found[known[key].name] = text.lower() == "true" if known[key].type == "bool" else text
         if "mode" in found:
             found["mode"] = _mode(found["mode"])
+            # A broker that accepts TLS only also speaks TLS to its NameServers, unless told otherwise.
+            found.setdefault("enable", found["mode"] is TlsMode.ENFORCING)
         return cls(**found)
 
 

@@ -220,6 +220,9 @@ def test_settings_come_from_rocketmq_keys() -> None:
     assert config == TlsConfig(
         mode=TlsMode.ENFORCING, test_mode_enable=False, server_cert_path="/a.pem", enable=True
     )
+    assert TlsConfig.from_properties({"tls.server.mode": "enforcing"}).enable
+    assert not TlsConfig.from_properties({"tls.server.mode": "permissive"}).enable
+    assert not TlsConfig.from_properties({"tls.server.mode": "enforcing", "tls.enable": "false"}).enable
     with pytest.raises(ConfigError, match="disabled, permissive or enforcing"):
         TlsConfig.from_properties({"tls.server.mode": "on"})
 
