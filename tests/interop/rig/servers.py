@@ -31,6 +31,7 @@ BROKER_DEFAULTS = {
     "mappedFileSizeConsumeQueue": "20000",
     "maxHashSlotNum": "5000",
     "maxIndexNum": "20000",
+    "maxTransferCountOnMessageInMemory": "32",  # ours takes what the client asks for, unless told
     "enablePropertyFilter": "true",
     "traceTopicEnable": "true",
     # a shared two-core machine: a pause is no reason to refuse a send
