@@ -14,15 +14,15 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import importlib.util
 import logging
 import os
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from cometmq.broker import housekeeping
+from cometmq.broker.acl import AccessControl
+from cometmq.broker.acl.access import PLAIN_FILE_PROPERTY
 from cometmq.broker.clients import Consumers, Producers
 from cometmq.broker.config import FAST_PORT_DISTANCE, HA_PORT_DISTANCE, BrokerConfig
 from cometmq.broker.counters import BrokerCounters
@@ -77,6 +77,7 @@ HANDLER_FILES = (
 NOT_ON_FAST_PORT = (RequestCode.PULL_MESSAGE,)
 PORT_ATTEMPTS_MAX = 50  # tries to find three free neighbouring ports when listenPort is 0
 COLLECT_MS = 1_000
+ACCOUNTS_RELOAD_MS = 5_000
 STORE_TICK_MS = 2_000
 STOP_GRACE_MS = 500
 
@@ -123,7 +124,7 @@ class Broker:
         self.delay = ScheduledMessages(self)
         self.timers = TimedMessages(self)
         self.transactions = Transactions(self)
-        self.acl: Any = None
+        self.acl: AccessControl | None = None
         self.store_host = b""  # brokerIP1:listenPort as records carry it, known when the port is
         self.boot_timestamp_ms = 0
         self.recovery: RecoveryReport | None = None
@@ -168,6 +169,7 @@ class Broker:
         self.store.call_soon = loop.call_soon_threadsafe
         try:
             self._load_files()
+            self._load_accounts()
             await self._listen()
         except BaseException:
             self.store.close()
@@ -183,16 +185,24 @@ class Broker:
         self.files.keep(DELAY_OFFSET_FILE, self.delay)
         self.files.keep(TIMER_OFFSET_FILE, self.timers)
 
+    def _load_accounts(self) -> None:
+        if not self.config.acl_enable:
+            return
+        if not self.config.rocketmq_home:
+            raise ConfigError(
+                "aclEnable=true needs rocketmqHome (or ROCKETMQ_HOME): accounts are in its conf/plain_acl.yml."
+            )
+        default_file = self.config.system_properties.get(PLAIN_FILE_PROPERTY, "")
+        self.acl = AccessControl(self, Path(self.config.rocketmq_home), default_file=default_file.lstrip("/"))
+
     def handler_table(self) -> dict[int, Handler]:
         """Every request code this broker serves."""
         table: dict[int, Handler] = {}
         for name in HANDLER_FILES:
-            module_name = f"cometmq.broker.handlers.{name}"
-            if importlib.util.find_spec(module_name) is None:
-                continue
-            for code, handler in importlib.import_module(module_name).handlers(self).items():
+            module = importlib.import_module(f"cometmq.broker.handlers.{name}")
+            for code, handler in module.handlers(self).items():
                 assert code not in table, f"two handlers for request code {code}"
-                table[code] = handler
+                table[code] = self.acl.guard(handler) if self.acl is not None else handler
         return table
 
     async def _listen(self) -> None:

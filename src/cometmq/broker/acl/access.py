@@ -1,0 +1,236 @@
+"""The decision for every request, and the accounts it rests on.
+
+Files: ``<home>/conf/plain_acl.yml`` and every YAML file below ``<home>/conf/acl``; the first file that names an access
+key wins. Changed files are read again within seconds; a file that became wrong keeps its last good content and says so
+in the log. Loop thread only.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cometmq.broker.acl.accounts import (
+    DENY,
+    KEY_LENGTH_MIN,
+    PERMISSIONS,
+    PUB,
+    RETRY_PREFIX,
+    AccessFile,
+    Account,
+    load_file,
+    save_file,
+)
+from cometmq.broker.acl.addresses import address_pattern
+from cometmq.broker.acl.resources import ADMIN_CODES, NEEDS
+from cometmq.errors import CometMQError, ConfigError
+from cometmq.protocol.acl_signature import ACCESS_KEY, is_signed
+from cometmq.protocol.codes import ResponseCode
+from cometmq.protocol.command import RemotingCommand
+
+if TYPE_CHECKING:
+    from cometmq.broker.broker import Broker
+    from cometmq.net.connection import Connection
+    from cometmq.net.server import Handler
+
+log = logging.getLogger(__name__)
+
+DEFAULT_FILE = "plain_acl.yml"
+SKIPPED_FILE = "tools.yml"
+PLAIN_FILE_PROPERTY = "rocketmq.acl.plain.file"
+TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
+SEND_CODES = (10, 310)
+# Clients and people recognise a refusal by this class name.
+REMARK = "org.apache.rocketmq.acl.common.AclException: {text}, cometmq.broker.acl"
+
+
+class AccessDenied(CometMQError):
+    """A request that its account may not make."""
+
+
+class AccessControl:
+    def __init__(self, broker: Broker, home: Path, *, default_file: str = "") -> None:
+        self._broker = broker
+        self._home = home
+        self._default = home / (default_file or f"conf/{DEFAULT_FILE}")
+        self._directory = home / "conf" / "acl"
+        self._files: dict[Path, AccessFile] = {}
+        self._accounts: dict[str, Account] = {}
+        self.denied = 0
+        self._load_all()
+
+    # -- deciding -------------------------------------------------------------------------------------------------
+
+    def guard(self, handler: Handler) -> Handler:
+        """The handler behind the check."""
+
+        def guarded(connection: Connection, command: RemotingCommand) -> Any:
+            try:
+                self.check(command, connection.peer_host)
+            except AccessDenied as error:
+                self.denied += 1
+                log.info("refused code=%d peer=%s: %s", command.code, connection.peer, error)
+                return command.response(ResponseCode.SYSTEM_ERROR, REMARK.format(text=error))
+            return handler(connection, command)
+
+        return guarded
+
+    def check(self, command: RemotingCommand, peer_host: str) -> None:
+        """Raises AccessDenied."""
+        if any(matches(peer_host) for file in self._files.values() for matches in file.white_addresses):
+            return
+        fields = command.ext_fields or {}
+        access_key = fields.get(ACCESS_KEY)
+        if not access_key:
+            raise AccessDenied("No accessKey is configured")
+        account = self._accounts.get(access_key)
+        if account is None:
+            raise AccessDenied(f"No acl config for {access_key}")
+        if account.white_address(peer_host):
+            return
+        if not is_signed(command, account.secret_key):
+            raise AccessDenied(f"Check signature failed for accessKey={access_key}")
+        self._check_permissions(account, command)
+
+    def _check_permissions(self, account: Account, command: RemotingCommand) -> None:
+        if command.code in ADMIN_CODES and not account.admin:
+            raise AccessDenied(
+                f"Need admin permission for request code={int(command.code)}, but accessKey={account.access_key} is not"
+            )
+        if account.admin and not account.resources:
+            return
+        needs = NEEDS.get(command.code)
+        if needs is None:
+            return
+        for resource, wanted in needs(self._broker, command):
+            if resource == TRACE_TOPIC and wanted == PUB and command.code in SEND_CODES:
+                continue
+            given = account.permission_for(resource)
+            if given & DENY or not given & wanted:
+                raise AccessDenied(f"No default permission for {_describe(resource)}")
+
+    # -- files ----------------------------------------------------------------------------------------------------
+
+    def _paths(self) -> list[Path]:
+        more = [
+            path
+            for pattern in ("*.yml", "*.yaml")
+            for path in self._directory.rglob(pattern)
+            if path.name != SKIPPED_FILE and path != self._default
+        ]
+        return [self._default, *sorted(more)]
+
+    def _load_all(self) -> None:
+        if not self._default.exists():
+            self._default.parent.mkdir(parents=True, exist_ok=True)
+            self._default.touch(0o600)
+        self._files = {path: load_file(path) for path in self._paths()}
+        self._index()
+
+    def reload_changed(self) -> None:
+        """Called every few seconds: read what was changed, added or removed."""
+        paths = self._paths()
+        changed = set(self._files) - set(paths)
+        for path in changed:
+            del self._files[path]
+        for path in paths:
+            known = self._files.get(path)
+            try:
+                if known is not None and path.stat().st_mtime_ns == known.modified_ns:
+                    continue
+                self._files[path] = load_file(path)
+                changed.add(path)
+            except (OSError, ConfigError) as error:
+                log.error("access file not read again, the old content stays: %s", error)
+        if changed:
+            self._index()
+            log.info("access files read again count=%d accounts=%d", len(changed), len(self._accounts))
+
+    def _index(self) -> None:
+        self._accounts = {}
+        for path in sorted(self._files, key=lambda path: path != self._default):
+            for account in self._files[path].accounts:
+                self._accounts.setdefault(account.access_key, account)
+
+    # -- administration -------------------------------------------------------------------------------------------
+
+    def versions(self) -> dict[str, dict[str, int]]:
+        """Data version by file, the default file first."""
+        return {str(path): file.version for path, file in self._files.items()}
+
+    @property
+    def default_version(self) -> dict[str, int]:
+        return self._files[self._default].version
+
+    def contents(self) -> list[dict[str, Any]]:
+        return [file.content for file in self._files.values()]
+
+    def update_account(self, changes: dict[str, Any]) -> None:
+        """Create or change an account; what is not named stays. Raises ConfigError."""
+        access_key = str(changes.get("accessKey") or "")
+        file = self._file_of(access_key)
+        accounts = file.content.setdefault("accounts", None) or []
+        item = next((item for item in accounts if str(item.get("accessKey")) == access_key), None)
+        merged = {**(item or {}), **{key: value for key, value in changes.items() if value is not None}}
+        _check_account(merged)
+        if item is None:
+            accounts.append(merged)
+        else:
+            item.update(merged)
+        file.content["accounts"] = accounts
+        self._save(file)
+
+    def delete_account(self, access_key: str) -> bool:
+        file = self._file_of(access_key)
+        accounts = file.content.get("accounts") or []
+        kept = [item for item in accounts if str(item.get("accessKey")) != access_key]
+        if not access_key or len(kept) == len(accounts):
+            return False
+        file.content["accounts"] = kept
+        self._save(file)
+        return True
+
+    def replace_white_addresses(self, addresses: list[str], path: str | None) -> None:
+        """Raises ConfigError for a wrong pattern or a file that is not ours."""
+        for address in addresses:
+            address_pattern(address)
+        file = self._files.get(Path(path) if path else self._default)
+        if file is None:
+            raise ConfigError(f"The file {path} is not one of this broker's access files.")
+        file.content["globalWhiteRemoteAddresses"] = addresses
+        self._save(file)
+
+    def _file_of(self, access_key: str) -> AccessFile:
+        holders = (f for f in self._files.values() if any(a.access_key == access_key for a in f.accounts))
+        return next(holders, self._files[self._default])
+
+    def _save(self, file: AccessFile) -> None:
+        save_file(file, self._broker.now_ms())
+        self._files[file.path] = load_file(file.path)
+        self._index()
+
+
+def _check_account(item: dict[str, Any]) -> None:
+    access_key, secret_key = str(item.get("accessKey") or ""), str(item.get("secretKey") or "")
+    if len(access_key) < KEY_LENGTH_MIN or len(secret_key) < KEY_LENGTH_MIN:
+        raise ConfigError(
+            f"The accessKey={access_key} and secretKey=*** cannot be null and length should longer than 6"
+        )
+    words = [item.get("defaultTopicPerm"), item.get("defaultGroupPerm")]
+    words += [
+        str(text).partition("=")[2] for key in ("topicPerms", "groupPerms") for text in item.get(key) or []
+    ]
+    for word in words:
+        if word is not None and str(word).strip() not in PERMISSIONS:
+            raise ConfigError(
+                f"Parse resource permission error for {word}.\n"
+                "The expected permissions are 'SUB' or 'PUB' or 'SUB|PUB' or 'PUB|SUB'."
+            )
+    address_pattern(str(item.get("whiteRemoteAddress") or ""))
+
+
+def _describe(resource: str) -> str:
+    if resource.startswith(RETRY_PREFIX):
+        return f"group:{resource[len(RETRY_PREFIX) :]}"
+    return f"topic:{resource}"

@@ -1,0 +1,128 @@
+"""Accounts and their permissions as the YAML files of RocketMQ say them; reading and writing those files.
+
+Secrets stay in this module and in the signature check: ``repr`` of an account does not show them, no error names them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from cometmq.broker.acl.addresses import Matches, address_pattern, never
+from cometmq.errors import ConfigError
+
+KEY_LENGTH_MIN = 7  # characters of an access key and of a secret key
+RETRY_PREFIX = "%RETRY%"
+
+DENY, PUB, SUB = 1, 2, 4
+PERMISSIONS = {"DENY": DENY, "PUB": PUB, "SUB": SUB, "PUB|SUB": PUB | SUB, "SUB|PUB": PUB | SUB}
+
+
+def permission(text: object) -> int:
+    """Missing or unknown words deny."""
+    return PERMISSIONS.get(str(text).strip(), DENY) if text is not None else DENY
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    access_key: str
+    secret_key: str = field(repr=False)
+    white_address: Matches = field(default=never, repr=False)
+    admin: bool = False
+    default_topic: int = DENY
+    default_group: int = DENY
+    resources: Mapping[str, int] = field(default_factory=dict)  # topics, and groups as %RETRY%group
+
+    def permission_for(self, resource: str) -> int:
+        default = self.default_group if resource.startswith(RETRY_PREFIX) else self.default_topic
+        return self.resources.get(resource, default)
+
+
+@dataclass(slots=True)
+class AccessFile:
+    """One YAML file: its content as read, and what it means."""
+
+    path: Path
+    content: dict[str, Any]
+    accounts: list[Account]
+    white_addresses: list[Matches]
+    modified_ns: int
+
+    @property
+    def version(self) -> dict[str, int]:
+        versions = self.content.get("dataVersion") or [{}]
+        latest = versions[0] if isinstance(versions, list) else versions
+        return {"counter": int(latest.get("counter", 0)), "timestamp": int(latest.get("timestamp", 0))}
+
+
+def load_file(path: Path) -> AccessFile:
+    """Raises ConfigError with the file's name."""
+    try:
+        modified_ns = path.stat().st_mtime_ns
+        content = yaml.safe_load(path.read_text("utf-8")) or {}
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        reason = str(getattr(error, "problem", None) or getattr(error, "strerror", None) or "is not YAML")
+        raise ConfigError(f"The access file {path} cannot be read: {reason}.") from None
+    if not isinstance(content, dict):
+        raise ConfigError(f"The access file {path} must be a mapping with 'accounts'.")
+    try:
+        accounts = [account_of(item) for item in _list(content.get("accounts"))]
+        white = [address_pattern(str(text)) for text in _list(content.get("globalWhiteRemoteAddresses"))]
+    except ConfigError as error:
+        raise ConfigError(f"The access file {path} cannot be used: {error}") from None
+    return AccessFile(path, content, accounts, white, modified_ns)
+
+
+def save_file(file: AccessFile, now_ms: int) -> None:
+    """Write the content with the next data version, through a temporary file."""
+    file.content["dataVersion"] = [{"counter": file.version["counter"] + 1, "timestamp": now_ms}]
+    temporary = file.path.with_name(file.path.name + ".tmp")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+        yaml.safe_dump(file.content, stream, allow_unicode=True, sort_keys=False)
+        stream.flush()
+        os.fsync(stream.fileno())
+    temporary.replace(file.path)
+
+
+def account_of(item: object) -> Account:
+    if not isinstance(item, dict):
+        raise ConfigError("an account is a mapping with accessKey and secretKey.")
+    access_key, secret_key = _text(item.get("accessKey")), _text(item.get("secretKey"))
+    if len(access_key) < KEY_LENGTH_MIN or len(secret_key) < KEY_LENGTH_MIN:
+        raise ConfigError(
+            f"accessKey and secretKey of account {access_key!r} need at least {KEY_LENGTH_MIN} characters."
+        )
+    resources = dict(_permissions(item.get("topicPerms")))
+    resources |= {RETRY_PREFIX + name: bits for name, bits in _permissions(item.get("groupPerms"))}
+    return Account(
+        access_key=access_key,
+        secret_key=secret_key,
+        white_address=address_pattern(_text(item.get("whiteRemoteAddress"))),
+        admin=str(item.get("admin", "")).lower() == "true",
+        default_topic=permission(item.get("defaultTopicPerm")),
+        default_group=permission(item.get("defaultGroupPerm")),
+        resources=resources,
+    )
+
+
+def _permissions(items: object) -> Iterable[tuple[str, int]]:
+    for item in _list(items):
+        name, equals, word = str(item).partition("=")
+        if not equals or word.strip() not in PERMISSIONS:
+            raise ConfigError(f"the permission {item!r} is not of the form name=PUB|SUB.")
+        yield name.strip(), permission(word)
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _text(value: object) -> str:
+    """YAML may make numbers of keys; they are used as their text."""
+    return "" if value is None else str(value).strip()
