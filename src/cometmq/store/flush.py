@@ -158,10 +158,18 @@ class LogFlusher:
         waiters = self._take_waiters()
         dirty = self._log.end_offset - self.flushed_offset
         least = self.config.flush_commit_log_least_pages * PAGE_SIZE
-        if dirty and (waiters or thorough or self._sync_mode or dirty >= least):
+        if not dirty:
+            self._note_idle()
+        elif waiters or thorough or self._sync_mode or dirty >= least:
             self.flush()
         if waiters:
             self._deliver(waiters, self.healthy)
+
+    def _note_idle(self) -> None:
+        """A flush may have come between the append and the note of its time: make up for it when all is quiet."""
+        timestamp_ms = self._log.last_store_timestamp_ms
+        if timestamp_ms and self._log.end_offset == self.flushed_offset:
+            self.checkpoint.physic_msg_timestamp_ms = timestamp_ms
 
     def _take_waiters(self) -> list[Waiter]:
         taken = []

@@ -44,6 +44,8 @@ class Preparer:
         self._condition = threading.Condition()
         self._want: tuple[Path | str, int, memoryview, int, int] | None = None
         self._next: PreparedFile | None = None
+        self._making = -1  # start of the file that the thread is creating
+        self._claimed = -1  # files up to this start are the writer's: the thread must not touch them
         self._allocated: dict[int, int] = {}  # file start -> bytes with blocks on disk
         self._populated: tuple[int, int] = (-1, 0)  # file start, position
         self._stopping = False
@@ -60,7 +62,7 @@ class Preparer:
         if self._thread is not None:
             with self._condition:
                 self._stopping = True
-                self._condition.notify()
+                self._condition.notify_all()
             self._thread.join()
             self._thread = None
         unused, self._next = self._next, None
@@ -70,14 +72,17 @@ class Preparer:
         """The writer is at `position` of this file."""
         with self._condition:
             self._want = (path, start, view, position, allocated)
-            self._condition.notify()
+            self._condition.notify_all()
 
     def allocated(self, start: int) -> int:
         return self._allocated.get(start, 0)
 
     def take(self, start: int) -> PreparedFile | None:
-        """The file that begins at `start`, if it is ready."""
+        """The file that begins at `start`, if the thread has made it; otherwise the caller must, and only it."""
         with self._condition:
+            while self._making == start:
+                self._condition.wait()
+            self._claimed = max(self._claimed, start)
             ready = self._next
             if ready is None or ready.start != start:
                 return None
@@ -132,19 +137,25 @@ class Preparer:
             self._populated = (start, end)
 
     def _make_next(self, start: int) -> None:
-        prepared = create_log_file(self._directory, start, self._file_size, self._ops)
-        ahead = min(self._ahead_size, prepared.allocated)
-        if ahead:
-            with memoryview(prepared.mapped) as view:
-                populate_pages(view, 0, ahead)
-            self._populated = (start, ahead)
         with self._condition:
-            self._next = prepared
+            if start <= self._claimed:
+                return
+            self._making = start
+        prepared = None
+        try:
+            prepared = create_log_file(self._directory, start, self._file_size, self._ops)
+        finally:
+            with self._condition:
+                self._next, self._making = prepared, -1
+                self._condition.notify_all()
+        with memoryview(prepared.mapped) as view:
+            self._populate(start, view, 0, min(self._ahead_size, prepared.allocated))
 
 
 def create_log_file(directory: Path, start: int, file_size: int, ops: FileOps) -> PreparedFile:
     """Make a commit log file whose first part has blocks on disk; its name is on disk too. Raises OSError."""
     path = directory / f"{start:020d}"
+    ops.unlink(path)  # whatever may be left there is not part of the log
     descriptor = ops.create(path, file_size)
     try:
         allocated = min(ALLOCATION_STEP, file_size)
