@@ -1,1 +1,1 @@
-
+"""The NameServer: who serves which topic, and the KV configuration."""

@@ -1,1 +1,1 @@
-
+"""The remoting server and client on asyncio: connections, limits, TLS."""

@@ -75,6 +75,7 @@ def test_timeout_raises_and_closes_the_socket(run: Any) -> None:
         client = RemotingClient()
         async with serving({SILENT: silent}) as server:
             address = address_of(server)
+            await client.invoke(address, request())
             with pytest.raises(Timeout, match=" ms"):
                 await client.invoke(address, request(code=SILENT), timeout_ms=20)
             assert client.metrics.request_timeouts == 1
