@@ -7,6 +7,7 @@ make one write. Event loop only.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -58,26 +59,32 @@ class ConfigFiles:
         lines = list(journal.lines())
         for line in lines:
             _load_line(part, line)
+        journal.open()
 
         def render() -> str:
-            journal.begin_save()
+            journal.mark()
             return part.file_text()
 
         def submit(save: Callable[[], None]) -> object:
-            return self._submit(lambda: self._save_and_drop(save, name))
+            loop = asyncio.get_running_loop()
+            return self._submit(lambda: self._save_and_switch(save, name, loop))
 
         self._savers[name] = DirtySaver(file, render, submit=submit)
         self._journals[name] = (journal, part)
         if lines:
             self.changed(name)
 
-    def _save_and_drop(self, save: Callable[[], None], name: str) -> None:
+    def _save_and_switch(self, save: Callable[[], None], name: str, loop: asyncio.AbstractEventLoop) -> None:
         """In the thread: what the written text contains need not be remembered any more."""
         saver = self._savers[name]
         errors = saver.error_count
         save()
         if saver.error_count == errors:
-            self._journals[name][0].end_save()
+            journal = self._journals[name][0]
+            with contextlib.suppress(
+                OSError, RuntimeError
+            ):  # no new file, or the loop has ended: the old one serves
+                loop.call_soon_threadsafe(journal.switch, *journal.prepare())
 
     def changed(self, name: str, entries: Iterable[str] = ()) -> None:
         """Have a file written soon; with a journal, note the changed entries now.
@@ -98,17 +105,17 @@ class ConfigFiles:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        for saver in self._savers.values():
+        unsaved = set()
+        for name, saver in self._savers.items():
             try:
                 saver.close()
             except StoreError as error:
+                unsaved.add(name)
                 log.error("%s", error)
-        for name, (journal, _) in self._journals.items():
-            journal.close()
-            if not self._savers[name].dirty and not self._savers[name].error_count:
-                journal.end_save()
         if self._executor is not None:
             self._executor.shutdown()
+        for name, (journal, _) in self._journals.items():
+            journal.close(everything_saved=name not in unsaved)
 
     def _submit(self, work: Callable[[], None]) -> object:
         if self._executor is None:

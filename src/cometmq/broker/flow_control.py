@@ -6,8 +6,11 @@ a send that is served when its turn is already old has waited that long, whoever
 append, a slow disk). The first send of a turn notes the time; the loop's next turn clears the note. Nothing
 runs while nothing is sent.
 
-Answers that wait for the disk or a replica count as queue, too: they are bounded by
-sendThreadPoolQueueCapacity. Event loop only.
+One slow turn is forgiven: what waited is served in microseconds, and an error would only make clients send
+again. When the turns stay slow the broker does not keep up, and says so.
+
+Answers that wait for the disk or a replica count as queue, too: sendThreadPoolQueueCapacity bounds them.
+Event loop only.
 """
 
 from __future__ import annotations
@@ -26,6 +29,11 @@ TIMEOUT_CLEAN_QUEUE = (
 )
 
 
+SLOW_TURNS_APART_NS_MAX = (
+    1_000_000_000  # slow turns further apart than this have nothing to do with each other
+)
+
+
 class FlowControl:
     """Admission of sends."""
 
@@ -33,6 +41,7 @@ class FlowControl:
         self._config = config
         self._monotonic_ns = monotonic_ns
         self._turn_began_ns = 0
+        self._slow_turn_ended_ns = -SLOW_TURNS_APART_NS_MAX
         self.waiting = 0  # answers that wait for durability
         self.refused = 0  # sends answered so
 
@@ -41,10 +50,7 @@ class FlowControl:
         if self.waiting >= self._config.send_thread_pool_queue_capacity:
             return OVERLOAD
         waited_ms = self._waited_ms()
-        if (
-            waited_ms >= self._config.wait_time_mills_in_send_queue
-            and self._config.broker_fast_failure_enable
-        ):
+        if waited_ms >= self._config.wait_time_mills_in_send_queue and self._is_slow_again():
             return TIMEOUT_CLEAN_QUEUE.format(waited_ms=waited_ms, size=self.waiting)
         return None
 
@@ -56,5 +62,13 @@ class FlowControl:
         asyncio.get_running_loop().call_soon(self._end_turn)
         return 0
 
+    def _is_slow_again(self) -> bool:
+        """Another slow turn ended shortly before this one began."""
+        apart_ns = self._turn_began_ns - self._slow_turn_ended_ns
+        return self._config.broker_fast_failure_enable and apart_ns < SLOW_TURNS_APART_NS_MAX
+
     def _end_turn(self) -> None:
+        now = self._monotonic_ns()
+        if now - self._turn_began_ns >= self._config.wait_time_mills_in_send_queue * 1_000_000:
+            self._slow_turn_ended_ns = now
         self._turn_began_ns = 0

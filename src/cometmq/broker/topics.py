@@ -260,7 +260,8 @@ class Topics:
         else:
             self.table.pop(change.topic, None)
             self._texts.pop(change.topic, None)
-        self.data_version = change.data_version
+        if change.data_version.counter > self.data_version.counter:
+            self.data_version = change.data_version
         self.epoch += 1
 
     # -- system topics ---------------------------------------------------------------------------------------

@@ -55,9 +55,24 @@ def test_line_that_was_cut_off_is_left_out(tmp_path: Path) -> None:
         topics.put(TopicConfig(topic_name="T"))
         files.close()
         line = topics.journal_line("T").replace('"T"', '"U"')
-        (tmp_path / f"{TOPICS_FILE}.journal").write_text(f"{line}\nnonsense\n{line[:20]}")
+        (tmp_path / f"{TOPICS_FILE}.journal.7").write_text(f"{line}\nnonsense\n{line[:20]}")
         files, again = open_topics(tmp_path)
         assert {"T", "U"} <= again.table.keys()
+        files.close()
+
+    asyncio.run(main())
+
+
+def test_journal_goes_on_in_a_new_file_after_each_save(tmp_path: Path) -> None:
+    async def main() -> None:
+        files, topics = open_topics(tmp_path)
+        for number in range(30):
+            topics.put(TopicConfig(topic_name=f"T{number}"))
+            await asyncio.sleep(0.02)
+        journals = [name for name in os.listdir(tmp_path) if ".journal." in name]
+        assert 1 <= len(journals) <= 3
+        _, again = open_topics(tmp_path)
+        assert again.table == topics.table
         files.close()
 
     asyncio.run(main())
