@@ -12,7 +12,7 @@ library; PYTHONMALLOC=malloc makes every small object visible to it::
     cp -r src setup.py pyproject.toml /tmp/sanitized && cd /tmp/sanitized && find src -name '*.so' -delete
     COMETMQ_SANITIZE=1 COMETMQ_REQUIRE_EXT=1 python setup.py -q build_ext --inplace
     cd - && PYTHONPATH=/tmp/sanitized/src LD_PRELOAD=$(gcc -print-file-name=libasan.so) \\
-        ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc python -m bench.fuzz --count 2_000_000 --seed 1
+        ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=16 PYTHONMALLOC=malloc python -m bench.fuzz --count 2_000_000 --seed 1
 
 The exit code is 1 when a decoder raised anything but the errors it announces, or when memory grew.
 """

@@ -19,7 +19,7 @@ compiled = False
 class _CType:
     """A C type name in an annotation: indexing and calling give something harmless."""
 
-    def __class_getitem__(cls, _item: object) -> type[_CType]:
+    def __class_getitem__(cls, _item: Any) -> type[_CType]:
         return cls
 
     def __new__(cls, value: Any = 0) -> Any:
@@ -75,7 +75,7 @@ class _SourceTwins:
 def prefer_source() -> None:
     """From now on import the uncompiled twins (set COMETMQ_PURE=1 to have it from the start)."""
     if _SourceTwins not in sys.meta_path:
-        sys.meta_path.insert(0, _SourceTwins)  # type: ignore[arg-type]
+        sys.meta_path.insert(0, _SourceTwins)
 
 
 if os.environ.get("COMETMQ_PURE") == "1":

@@ -157,6 +157,19 @@ def decode_frame(frame: Buffer) -> RemotingCommand:
 # JSON ---------------------------------------------------------------------------------------------
 
 
+class _JsonHeaderOut(msgspec.Struct, omit_defaults=True, gc=False):
+    """The members in the order Java writes them; what is None is left out."""
+
+    code: int
+    extFields: dict[str, str] | None = None
+    flag: int = msgspec.field(default_factory=int)  # a factory: written even if it is 0
+    language: str = msgspec.field(default_factory=str)
+    opaque: int = msgspec.field(default_factory=int)
+    remark: str | None = None
+    serializeTypeCurrentRPC: str = msgspec.field(default_factory=str)
+    version: int = msgspec.field(default_factory=int)
+
+
 class _JsonHeaderIn(msgspec.Struct, gc=False):
     code: int = 0
     extFields: dict[str, str] | None = None
@@ -172,18 +185,19 @@ _json_decoder = msgspec.json.Decoder(_JsonHeaderIn)
 
 
 def _encode_json_header(command: RemotingCommand) -> bytes:
-    members: dict[str, Any] = {"code": int(command.code)}
-    if command.ext_fields is not None:
-        members["extFields"] = command.ext_fields
-    members["flag"] = command.flag
-    members["language"] = command.language.name
-    members["opaque"] = command.opaque
-    if command.remark is not None:
-        members["remark"] = command.remark
-    members["serializeTypeCurrentRPC"] = "JSON"
-    members["version"] = command.version
     try:
-        header = _json_encoder.encode(members)
+        header = _json_encoder.encode(
+            _JsonHeaderOut(
+                int(command.code),
+                command.ext_fields,
+                command.flag,
+                command.language.name,
+                command.opaque,
+                command.remark,
+                "JSON",
+                command.version,
+            )
+        )
     except (UnicodeEncodeError, TypeError) as error:
         raise LocalProtocolError(f"The header of a command cannot be written: {error}.") from error
     if len(header) > HEADER_SIZE_MAX:

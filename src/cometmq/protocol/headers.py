@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import re
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
+from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self, Union, get_args, get_origin
 
 import msgspec
@@ -45,17 +46,29 @@ class Header(msgspec.Struct, kw_only=True):
 
     @classmethod
     def decode(cls, ext_fields: Fields | None) -> Self:
-        """Read the ext fields of a command; those of other names are passed over."""
-        return cls(**_read(_plan(cls), ext_fields or {}))
+        """Read the ext fields of a command; those of other names are passed over.
+
+        msgspec reads what is in order (and, unlike Java, whole numbers written as 1.0); the rest is looked at field
+        by field.
+        """
+        fields = ext_fields or {}
+        try:
+            header = msgspec.convert(fields, cls, strict=False)
+        except msgspec.ValidationError:
+            return cls(**_read(_plan(cls), fields))
+        for attribute, name in _switches(cls):
+            if fields.get(name) == "1":  # true for msgspec, not for Java
+                setattr(header, attribute, False)
+        return header
 
     def encode(self) -> dict[str, str]:
         """The ext fields of a command."""
-        fields = {}
-        for attribute, name, *_ in _plan(type(self)):
-            value = getattr(self, attribute)
-            if value is not None:
-                fields[name] = _text_of(value)
-        return fields
+        names, values_of = _writer(type(self))
+        return {
+            name: value if type(value) is str else _text_of(value)
+            for name, value in zip(names, values_of(self), strict=True)
+            if value is not None
+        }
 
 
 class _Field(NamedTuple):
@@ -71,6 +84,22 @@ def _plan(kind: type[Header]) -> list[_Field]:
         _Field(field.name, field.encode_name, _reader(field.type), field.required)
         for field in msgspec.structs.fields(kind)
     ]
+
+
+@cache
+def _switches(kind: type[Header]) -> list[tuple[str, str]]:
+    """Attribute and wire name of the boolean fields."""
+    return [(field.attribute, field.name) for field in _plan(kind) if field.read is _read_bool]
+
+
+@cache
+def _writer(kind: type[Header]) -> tuple[list[str], Callable[[Header], Iterable[Any]]]:
+    """The wire names, and a function that gives the values of a header in the same order."""
+    plan = _plan(kind)
+    attributes = [field.attribute for field in plan]
+    if len(attributes) > 1:
+        return [field.name for field in plan], attrgetter(*attributes)
+    return [field.name for field in plan], lambda header: [getattr(header, name) for name in attributes]
 
 
 def _read(plan: list[_Field], ext_fields: Fields) -> dict[str, Any]:
@@ -139,7 +168,7 @@ def _text_of(value: Any) -> str:
 
 
 class SendMessageHeader(Header, kw_only=True):
-    """SEND_MESSAGE 10 and SEND_REPLY_MESSAGE 324 (long names), 310, 320 and 325 (V2_NAMES, a letter each)."""
+    """SEND_MESSAGE 10 and SEND_REPLY_MESSAGE 324 (long names); see SendMessageV2Header for the others."""
 
     producer_group: str = wire(name="producerGroup")
     topic: str = wire(name="topic")
@@ -156,61 +185,50 @@ class SendMessageHeader(Header, kw_only=True):
     batch: bool | None = wire(name="batch", default=None)
     broker_name: str | None = wire(name="bname", default=None)
 
-    @classmethod
-    def decode_v2(cls, ext_fields: Fields | None) -> Self:
+    @staticmethod
+    def decode_v2(ext_fields: Fields | None) -> SendMessageHeader:
         """Read the one-letter names."""
-        return cls(**_read(_v2_plan(cls), ext_fields or {}))
+        return SendMessageV2Header.decode(ext_fields)
 
-    @classmethod
-    def decode_any(cls, command: RemotingCommand) -> Self:
+    @staticmethod
+    def decode_any(command: RemotingCommand) -> SendMessageHeader:
         """Read long or short names, as the request code says."""
-        if command.code in V2_SEND_CODES:
-            return cls.decode_v2(command.ext_fields)
-        return cls.decode(command.ext_fields)
+        kind = SendMessageV2Header if command.code in V2_SEND_CODES else SendMessageHeader
+        return kind.decode(command.ext_fields)
 
     def encode_v2(self) -> dict[str, str]:
         """The ext fields with one-letter names."""
-        return {V2_NAMES[name]: value for name, value in self.encode().items()}
+        return {V2_NAMES.get(name, name): value for name, value in self.encode().items()}
+
+
+class SendMessageV2Header(SendMessageHeader, kw_only=True):
+    """The same header with one-letter names: SEND_MESSAGE_V2 310, SEND_BATCH_MESSAGE 320, reply 325."""
+
+    producer_group: str = wire(name="a")
+    topic: str = wire(name="b")
+    default_topic: str = wire(name="c")
+    default_topic_queue_nums: Int32 = wire(name="d")
+    queue_id: Int32 = wire(name="e")
+    sys_flag: Int32 = wire(name="f")
+    born_timestamp: Int64 = wire(name="g")
+    flag: Int32 = wire(name="h")
+    properties: str | None = wire(name="i", default=None)
+    reconsume_times: Int32 | None = wire(name="j", default=None)
+    unit_mode: bool | None = wire(name="k", default=None)
+    max_reconsume_times: Int32 | None = wire(name="l", default=None)
+    batch: bool | None = wire(name="m", default=None)
+    broker_name: str | None = wire(name="n", default=None)
 
 
 V2_SEND_CODES = frozenset(
     (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2)
 )
 V2_NAMES = {
-    "producerGroup": "a",
-    "topic": "b",
-    "defaultTopic": "c",
-    "defaultTopicQueueNums": "d",
-    "queueId": "e",
-    "sysFlag": "f",
-    "bornTimestamp": "g",
-    "flag": "h",
-    "properties": "i",
-    "reconsumeTimes": "j",
-    "unitMode": "k",
-    "maxReconsumeTimes": "l",
-    "batch": "m",
-    "bname": "n",
+    long.encode_name: short.encode_name
+    for long, short in zip(
+        msgspec.structs.fields(SendMessageHeader), msgspec.structs.fields(SendMessageV2Header), strict=True
+    )
 }
-
-
-@cache
-def _v2_plan(kind: type[SendMessageHeader]) -> list[_Field]:
-    return [field._replace(name=V2_NAMES[field.name]) for field in _plan(kind)]
-
-
-class SendMessageV2Header(SendMessageHeader, kw_only=True):
-    """The same header with the one-letter names, for RemotingCommand.request(310, header)."""
-
-    @classmethod
-    def decode(cls, ext_fields: Fields | None) -> Self:
-        return cls.decode_v2(ext_fields)
-
-    def encode(self) -> dict[str, str]:
-        return {V2_NAMES[name]: value for name, value in super().encode().items()}
-
-    def encode_v2(self) -> dict[str, str]:
-        return self.encode()
 
 
 class SendMessageResponseHeader(Header, kw_only=True):
