@@ -1,0 +1,129 @@
+"""House rules that are worth a test: imports point one way, names are honest, the compiled list is complete."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "cometmq"
+FILES = sorted(SOURCE.rglob("*.py"))
+
+# What each package may import of the others. Modules at the top level (errors, clock, ...) are open to all.
+MAY_IMPORT = {
+    "protocol": set(),
+    "store": {"protocol"},
+    "net": {"protocol"},
+    "nameserver": {"protocol", "net", "metrics"},
+    "metrics": {"protocol", "net", "store", "broker", "nameserver"},
+    "broker": {"protocol", "net", "store", "metrics"},
+    "client": {"protocol", "net"},
+    "admin": {"protocol", "net", "client"},
+    "sync": {"protocol", "net", "client", "admin"},
+    "testing": {"protocol", "net", "store", "broker", "nameserver", "client", "admin", "sync"},
+    "cli": {
+        "protocol",
+        "net",
+        "store",
+        "broker",
+        "nameserver",
+        "client",
+        "admin",
+        "sync",
+        "testing",
+        "metrics",
+    },
+}
+# The public Client hands out its admin functions; it imports them when asked.
+EXCEPTIONS = {("client/client.py", "admin")}
+BANNED_IN_PROTOCOL = {"asyncio", "socket", "time", "threading", "os"}
+BANNED_NAMES = ("Impl", "Default", "Abstract", "Utils", "Util", "Helper", "Manager")
+
+
+def package_of(path: Path) -> str:
+    parts = path.relative_to(SOURCE).with_suffix("").parts
+    return parts[0]
+
+
+def imports_of(path: Path) -> set[str]:
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            names.add(node.module)
+            if node.module == "cometmq":
+                names |= {f"cometmq.{alias.name}" for alias in node.names}
+    return names
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_imports_point_one_way(path: Path) -> None:
+    package = package_of(path)
+    if package not in MAY_IMPORT:
+        return
+    for name in imports_of(path):
+        parts = name.split(".")
+        if parts[0] == "cometmq" and len(parts) > 1 and parts[1] in MAY_IMPORT and parts[1] != package:
+            allowed = (
+                parts[1] in MAY_IMPORT[package] or (str(path.relative_to(SOURCE)), parts[1]) in EXCEPTIONS
+            )
+            assert allowed, f"{package} imports {name}"
+
+
+@pytest.mark.parametrize("path", sorted((SOURCE / "protocol").rglob("*.py")), ids=lambda path: path.name)
+def test_protocol_has_no_clock_and_no_socket(path: Path) -> None:
+    roots = {name.split(".")[0] for name in imports_of(path)}
+    assert not roots & BANNED_IN_PROTOCOL
+
+
+def test_store_knows_no_network() -> None:
+    for path in (SOURCE / "store").rglob("*.py"):
+        assert not {name.split(".")[0] for name in imports_of(path)} & {"asyncio", "socket", "uvloop"}, path
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_module_says_what_it_is(path: Path) -> None:
+    tree = ast.parse(path.read_text("utf-8"))
+    assert not tree.body or ast.get_docstring(tree), "a module begins with a sentence about itself"
+
+
+def test_class_names_are_nouns_of_the_field() -> None:
+    for path in FILES:
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                assert not node.name.startswith(BANNED_NAMES), f"{path}: {node.name}"
+                assert not node.name.endswith(BANNED_NAMES), f"{path}: {node.name}"
+
+
+def test_no_stub_is_left() -> None:
+    for path in FILES:
+        assert "raise NotImplementedError" not in path.read_text("utf-8"), path
+
+
+def test_type_checker_knows_all_compiled_modules() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    listed = {name for entry in settings["tool"]["mypy"]["overrides"] for name in entry["module"]}
+    compiled = {
+        ".".join(path.relative_to(ROOT / "src").with_suffix("").parts) for path in SOURCE.rglob("*_cy.py")
+    }
+    assert compiled <= listed
+
+
+def test_command_line_starts_without_the_heavy_parts() -> None:
+    code = "import sys; import cometmq.cli.main; print(*sorted(sys.modules))"
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert not set(loaded) & {
+        "pyspark",
+        "yaml",
+        "cryptography",
+        "cometmq.broker.broker",
+        "cometmq.client.client",
+    }
