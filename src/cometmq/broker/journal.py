@@ -59,6 +59,9 @@ class Journal:
 
     def switch(self, number: int, descriptor: int) -> None:
         """Go on with the file of ``prepare``."""
+        if self._descriptor < 0:  # closed meanwhile
+            os.close(descriptor)
+            return
         self._write(descriptor, self._since_mark)
         os.close(self._descriptor)
         self._number, self._descriptor = number, descriptor
