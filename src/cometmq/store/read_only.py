@@ -220,8 +220,10 @@ def read_stream(directory: Path) -> Stream:
             continue
         found.append(Segment(path, int(entry.name), entry.stat().st_size))
     stream.file_size = _file_size(found)
+    expected_start = found[0].start if found else 0
     for segment in found:
-        problem = _problem_of(segment, stream)
+        problem = _problem_of(segment, stream.file_size, expected_start)
+        expected_start = segment.start + stream.file_size
         if problem:
             stream.problems.append((segment.path, problem))
         if segment.size == stream.file_size:
@@ -229,14 +231,13 @@ def read_stream(directory: Path) -> Stream:
     return stream
 
 
-def _problem_of(segment: Segment, stream: Stream) -> str:
-    size = stream.file_size
+def _problem_of(segment: Segment, size: int, expected_start: int) -> str:
     if segment.size != size:
         return f"has {segment.size} bytes, the others {size}: restore it from a copy, or move it away"
     if size and segment.start % size:
         return f"does not begin at a multiple of the file size {size}: its name or its length is wrong"
-    if stream.segments and segment.start != stream.end:
-        return f"does not follow its predecessor, which ends at {stream.end}: files between them are missing"
+    if segment.start != expected_start:
+        return f"does not follow its predecessor, which ends at {expected_start}: files between are missing"
     return ""
 
 

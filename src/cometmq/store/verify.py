@@ -107,6 +107,7 @@ class Verification:
         if index.goes_on_at is not None and not self._live:
             path, offset = index.goes_on_at
             self.report.add(Severity.NOTE, path, offset, "the index goes on behind the end of the log")
+        self.report.record_count = queues.record_count
         self.report.entry_count, self.report.key_count = queues.entry_count, index.key_count
         return self.report
 
@@ -114,20 +115,17 @@ class Verification:
 
     def _walk(self, queues: ExpectedQueues) -> None:
         total = sum(segment.size for segment in self.files.log.segments)
-        damage: list[Piece] = []
         for piece in walk_log(self.files.log, check_crc=True):
             if self._live and piece.physical_offset >= self._log_end:
                 break
             if piece.reason:
-                damage.append(piece)
+                self._note_damage(piece)
             else:
-                self.report.record_count += piece.record_count
-                self.report.log_size += piece.end - piece.start
-                queues.dispatch_piece(piece, min(piece.end, self._log_end - piece.segment.start))
+                end = min(piece.end, self._log_end - piece.segment.start)
+                self.report.log_size += end - piece.start
+                queues.dispatch_piece(piece, end)
             self._progress(piece.physical_end - self.files.log.start, total)
         self._progress(total, total)
-        for piece in damage:
-            self._note_damage(piece)
 
     def _note_damage(self, piece: Piece) -> None:
         tail = piece.to_end_of_file and piece.physical_offset >= self._log_end

@@ -36,10 +36,10 @@ class IndexMerge:
         self, files: Iterable[tuple[Segment, IndexShape]], log_start: int, log_end: int, note: Note
     ) -> None:
         self._files = [(segment, shape, IndexHeader.parse(segment.view())) for segment, shape in files]
-        self._entries = self._read(log_start)
-        self._next = next(self._entries, None)
+        self._entries = self._in_order(self._read(log_start))
         self._log_end = log_end
         self._note = note
+        self._next = next(self._entries, None)
         self._offset = -1  # of the record whose keys are being collected
         self._hashes: set[int] = set()
         self._outside_count = 0
@@ -66,7 +66,9 @@ class IndexMerge:
         if self._next is not None:
             self.goes_on_at = (self._next.path, self._next.physical_offset)
         if self._outside_count:
-            text = f"{self._outside_count} keys of records from this physical offset on are in no index file"
+            text = (
+                f"{keys_text(self._outside_count)} of records from this physical offset on in no index file"
+            )
             self._note(True, "index", self._outside_first, text)
 
     def _read(self, log_start: int) -> Iterator[IndexEntry]:
@@ -77,6 +79,23 @@ class IndexMerge:
             for number, (key_hash, offset, _seconds, _previous) in enumerate(fields, 1):
                 if offset >= log_start:
                     yield IndexEntry(offset, key_hash, segment.path, number)
+
+    def _in_order(self, entries: Iterator[IndexEntry]) -> Iterator[IndexEntry]:
+        """Entries ascend with the log; one that does not is damaged, and must not spoil the others."""
+        kept = -1
+        pending = next(entries, None)
+        for entry in entries:
+            assert pending is not None
+            if entry.physical_offset >= pending.physical_offset:
+                yield pending
+                kept, pending = pending.physical_offset, entry
+            elif entry.physical_offset < kept:
+                self._complain(entry)
+            else:
+                self._complain(pending)
+                pending = entry
+        if pending is not None:
+            yield pending
 
     def _settle(self) -> None:
         """Compare the keys of one record with the entries of its offset."""
@@ -102,9 +121,13 @@ class IndexMerge:
     def _note_missing(self, count: int) -> None:
         for segment, _shape, header in self._files:
             if header.begin_physical_offset <= self._offset <= header.end_physical_offset:
-                text = f"{count} keys of the record at this physical offset are missing"
+                text = f"{keys_text(count)} of the record at this physical offset missing"
                 self._note(False, segment.path, self._offset, text)
                 return
         if not self._outside_count:
             self._outside_first = self._offset
         self._outside_count += count
+
+
+def keys_text(count: int) -> str:
+    return "1 key" if count == 1 else f"{count} keys"
