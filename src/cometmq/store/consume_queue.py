@@ -3,7 +3,7 @@
 Positions are bytes of the queue's stream, queue offsets are entries (position // 20). Only the starts of the
 first and the last file are kept in memory; a file is mapped when it is read or written. A queue has no file
 before its first entry. The first file of a queue that begins at an offset other than 0 starts with pre-blank
-entries. Loop thread, except sync().
+entries. Loop thread, except take_unsynced().
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from cometmq.errors import StoreError
 from cometmq.store.consume_queue_ext import ConsumeQueueExt, is_address
 from cometmq.store.dispatch_cy import QueueTail
 from cometmq.store.file_ops import file_name
-from cometmq.store.mapped_file import PAGE_SIZE, MappedFile, OpenFiles, sync_path
+from cometmq.store.mapped_file import PAGE_SIZE, MappedFile, OpenFiles
 from cometmq.store.queue_scan_cy import BLANK_SIZE_FIELD, ENTRY_SIZE, entries_end
 
 RECOVERED_FILES = 3  # recovery looks at the last three files; older ones are taken as complete
@@ -143,7 +143,7 @@ class ConsumeQueue(QueueTail):
             self._first_dirty_start = self.last_start
 
     def _add_file(self, start: int) -> None:
-        file = MappedFile(self._path(start), start, self.file_size, self.open_files)
+        file = MappedFile(self.path_of(start), start, self.file_size, self.open_files)
         try:
             file.create()
         except OSError as error:
@@ -164,11 +164,11 @@ class ConsumeQueue(QueueTail):
     def _file(self, start: int) -> MappedFile:
         file = self._files.get(start)
         if file is None:
-            file = MappedFile(self._path(start), start, self.file_size, self.open_files)
+            file = MappedFile(self.path_of(start), start, self.file_size, self.open_files)
             self._files[start] = file
         return file
 
-    def _path(self, start: int) -> str:
+    def path_of(self, start: int) -> str:
         return f"{self.directory}/{file_name(start)}"
 
     # Durability
@@ -182,13 +182,7 @@ class ConsumeQueue(QueueTail):
         # The tail stays attached and may be written again without _extend().
         self._first_dirty_start = last
         starts = range(first if first >= 0 else last, last + 1, self.file_size)
-        return [self._path(start) for start in starts] + (self.ext.take_unsynced() if self.ext else [])
-
-    def sync(self) -> None:
-        """Any thread. Raises OSError."""
-        for path in self.take_unsynced():
-            with contextlib.suppress(FileNotFoundError):
-                sync_path(path, self.open_files.ops)
+        return [self.path_of(start) for start in starts] + (self.ext.take_unsynced() if self.ext else [])
 
     # Recovery
 

@@ -44,6 +44,7 @@ from cometmq.store.recovery import Recovery
 from cometmq.store.residency import read_in
 from cometmq.store.retention import Retention
 from cometmq.store.scan_cy import MESSAGE_MAGIC, RECORD_SIZE_MIN, STOP_BAD, scan_records
+from cometmq.store.tails import apply_tails, save_tails, still_true, take_tails
 from cometmq.store.time_search import TimeSearch
 from cometmq.store.watches import Watch, WatchCallback, Watches
 from cometmq.store.writer import LogWriter
@@ -142,12 +143,19 @@ class MessageStore:
     def _recover(self) -> RecoveryReport:
         report = RecoveryReport(clean=not self._abort.exists())
         self.checkpoint = self._load_checkpoint()
+        tails = take_tails(self.config.store_path_root_dir)
         self.commit_log.load()
-        self.table.load()
         if self.index is not None:
             self.index.load()
             self.table.index = self.index
-        Recovery(self.config, self.commit_log, self.table, self.index, self.checkpoint, report).run()
+        if report.clean and tails is not None and still_true(tails, self.commit_log, self.table):
+            apply_tails(tails, self.table)
+            self.commit_log.truncate(tails.log_end)
+            self.commit_log.last_store_timestamp_ms = tails.last_store_timestamp_ms
+            report.tails_trusted = True
+        else:
+            self.table.load()
+            Recovery(self.config, self.commit_log, self.table, self.index, self.checkpoint, report).run()
         report.min_physical_offset = self.commit_log.min_offset
         report.max_physical_offset = self.commit_log.end_offset
         report.queue_count = self.table.queue_count
@@ -185,10 +193,14 @@ class MessageStore:
         clean = self._flusher.healthy and self._flusher.flush()
         clean = self._queue_flusher.flush_all() and clean
         # A store that cannot vouch for its files keeps the abort file: the next start looks closer.
-        if clean and self.dispatch_error is None:
-            with contextlib.suppress(FileNotFoundError):
-                self._abort.unlink()
+        if clean and self._dispatched == self.commit_log.end_offset:
+            self._leave_clean()
         self._let_go()
+
+    def _leave_clean(self) -> None:
+        with contextlib.suppress(OSError):  # without that file the next start only takes longer
+            save_tails(self.config.store_path_root_dir, self.commit_log, self.table)
+        self._abort.unlink(missing_ok=True)
 
     def kill_for_test(self) -> None:
         """Let go of everything as a killed process would: abort stays, nothing is flushed."""
