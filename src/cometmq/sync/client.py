@@ -1,0 +1,91 @@
+"""The blocking client: owns the loop thread that everything made of it runs on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Any, Self
+
+from cometmq.client.client import Client as AsyncClient
+from cometmq.client.loop_thread import LoopThread
+from cometmq.client.settings import Settings
+from cometmq.client.subscription import Subscriptions
+from cometmq.client.transactions import Check
+from cometmq.errors import ClientClosed
+from cometmq.sync.admin import Admin
+from cometmq.sync.consumer import Consumer
+from cometmq.sync.producer import Producer, TransactionalProducer
+from cometmq.sync.stream import Stream
+
+
+class Client:
+    """As ``cometmq.Client``, blocking. Nothing happens before ``start()`` or ``with``."""
+
+    def __init__(
+        self,
+        name_servers: str | Iterable[str] | None = None,
+        *,
+        settings: Settings | None = None,
+        **options: Any,
+    ) -> None:
+        self._inner = AsyncClient(name_servers, settings=settings, **options)
+        self._thread: LoopThread | None = None
+        self._admin: Admin | None = None
+
+    @classmethod
+    def from_env(cls, **options: Any) -> Self:
+        return cls(None, **options)
+
+    def start(self) -> None:
+        if self._thread is None:
+            self._thread = LoopThread("cometmq-client")
+            self._thread.run(self._inner.start())
+
+    def close(self) -> None:
+        """Close everything made of this client. Idempotent and bounded."""
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            try:
+                if thread.alive:
+                    thread.run(self._inner.aclose())
+            finally:
+                thread.close()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def _loop(self) -> LoopThread:
+        if self._thread is None:
+            raise ClientClosed("this client is not started; use 'with Client(...)' or client.start()")
+        return self._thread
+
+    @property
+    def client_id(self) -> str:
+        return self._loop.call(lambda: self._inner.client_id)
+
+    def producer(self, group: str = "cometmq-producer", **options: Any) -> Producer:
+        inner = self._loop.call(lambda: self._inner.producer(group, **options))
+        return Producer(self._loop, inner)
+
+    def transactional(self, group: str, *, check: Check, **options: Any) -> TransactionalProducer:
+        inner = self._loop.call(lambda: self._inner.transactional(group, check=check, **options))
+        return TransactionalProducer(self._loop, inner)
+
+    def consumer(self, group: str, subscriptions: Subscriptions, **options: Any) -> Consumer:
+        return Consumer(self._loop, lambda: self._inner.consumer(group, subscriptions, **options))
+
+    def stream(self, group: str, subscriptions: Subscriptions | None = None, **options: Any) -> Stream:
+        return Stream(self._loop, lambda: self._inner.stream(group, subscriptions, **options))
+
+    @property
+    def admin(self) -> Admin:
+        if self._admin is None:
+            self._admin = Admin(self._loop, self._loop.call(lambda: self._inner.admin))
+        return self._admin

@@ -1,0 +1,135 @@
+"""Blocking producers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, Self
+
+from cometmq.client.loop_thread import LoopThread
+from cometmq.client.message import ReceivedMessage
+from cometmq.client.producer import Producer as AsyncProducer
+from cometmq.client.producer import Selector
+from cometmq.client.queue import Queue
+from cometmq.client.results import SendResult, TransactionState
+from cometmq.client.settings import Duration
+from cometmq.client.transactions import HalfMessage
+from cometmq.client.transactions import TransactionalProducer as AsyncTransactionalProducer
+from cometmq.protocol.message import Message
+
+
+class Producer:
+    """As ``cometmq.Producer``, blocking. May be shared by threads."""
+
+    def __init__(self, thread: LoopThread, inner: AsyncProducer) -> None:
+        self._thread = thread
+        self._inner = inner
+
+    @property
+    def group(self) -> str:
+        return self._inner.group
+
+    def start(self) -> None:
+        self._thread.run(self._inner.start())
+
+    def close(self, timeout: Duration | None = None) -> None:
+        """Wait for pending sends (bounded), then take leave."""
+        self._thread.run(self._inner.aclose(timeout))
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def send(
+        self,
+        message: Message,
+        *,
+        ordering_key: str | None = None,
+        hash: str = "java",
+        queue: Queue | None = None,
+        selector: Selector | None = None,
+        timeout: Duration | None = None,
+    ) -> SendResult:
+        """Send and wait until a broker has stored it."""
+        return self._thread.run(
+            self._inner.send(
+                message,
+                ordering_key=ordering_key,
+                hash=hash,
+                queue=queue,
+                selector=selector,
+                timeout=timeout,
+            )
+        )
+
+    def send_oneway(self, message: Message, *, ordering_key: str | None = None) -> None:
+        self._thread.run(self._inner.send_oneway(message, ordering_key=ordering_key))
+
+    def send_batch(
+        self, messages: Iterable[Message], *, queue: Queue | None = None, timeout: Duration | None = None
+    ) -> SendResult:
+        return self._thread.run(self._inner.send_batch(messages, queue=queue, timeout=timeout))
+
+    def send_soon(self, message: Message, **options: Any) -> Future[SendResult]:
+        """Begin to send; the future is a concurrent one. ``flush()`` waits for all of them."""
+        result: Future[SendResult] = Future()
+
+        def begin() -> None:
+            try:
+                task = self._inner.send_soon(message, **options)
+            except Exception as error:  # noqa: BLE001 - it belongs to whoever asks the future
+                result.set_exception(error)
+                return
+            task.add_done_callback(lambda done: _copy(done, result))
+
+        self._thread.loop.call_soon_threadsafe(begin)
+        return result
+
+    def flush(self) -> None:
+        """Wait for everything that ``send_soon`` began; raises the first failure."""
+        self._thread.run(self._inner.flush())
+
+    def request(self, message: Message, *, timeout: Duration = 3.0) -> ReceivedMessage:
+        """Send a message and wait for the reply of whoever consumes it."""
+        return self._thread.run(self._inner.request(message, timeout=timeout))
+
+    def queues(self, topic: str) -> list[Queue]:
+        return self._thread.run(self._inner.queues(topic))
+
+
+def _copy(done: Any, result: Future[SendResult]) -> None:
+    if done.cancelled():
+        result.cancel()
+    elif done.exception() is not None:
+        result.set_exception(done.exception())
+    else:
+        result.set_result(done.result())
+
+
+class TransactionalProducer(Producer):
+    """As ``cometmq.TransactionalProducer``: ``with tx.begin(message) as half:`` around the local work."""
+
+    def __init__(self, thread: LoopThread, inner: AsyncTransactionalProducer) -> None:
+        super().__init__(thread, inner)
+        self._transactional = inner
+
+    @contextmanager
+    def begin(self, message: Message) -> Iterator[HalfMessage]:
+        """Commits at the end of the block, rolls back on an exception."""
+        half = self._thread.run(self._transactional.prepare(message))
+        try:
+            yield half
+        except Exception as error:
+            self._thread.run(self._transactional.finish(half, TransactionState.ROLLBACK, error))
+            raise
+        except BaseException as error:
+            self._thread.run(self._transactional.finish(half, TransactionState.UNKNOWN, error))
+            raise
+        self._thread.run(self._transactional.finish(half, half.state or TransactionState.COMMIT))

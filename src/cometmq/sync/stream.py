@@ -1,0 +1,84 @@
+"""Blocking streams."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Iterator, Mapping
+from types import TracebackType
+from typing import Self
+
+from cometmq.client.consumer.stream import Stream as AsyncStream
+from cometmq.client.loop_thread import LoopThread
+from cometmq.client.message import ReceivedMessage
+from cometmq.client.queue import Queue
+from cometmq.client.settings import Duration
+
+Moment = dt.datetime | float
+
+
+class Stream:
+    """As ``cometmq.Stream``, blocking."""
+
+    def __init__(self, thread: LoopThread, make: Callable[[], AsyncStream]) -> None:
+        self._thread = thread
+        self._inner = thread.call(make)
+
+    def start(self) -> None:
+        self._thread.run(self._inner.start())
+
+    def close(self, timeout: Duration | None = None) -> None:
+        self._thread.run(self._inner.aclose(timeout))
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def poll(self, max_messages: int = 500, timeout: Duration | None = None) -> list[ReceivedMessage]:
+        """Messages that have arrived; waits for the first up to ``timeout``."""
+        return self._thread.run(self._inner.poll(max_messages, timeout))
+
+    def __iter__(self) -> Iterator[ReceivedMessage]:
+        while True:
+            yield from self.poll()
+
+    def commit(self, offsets: Mapping[Queue, int] | None = None) -> None:
+        """Store positions; returns when the brokers have confirmed."""
+        self._thread.run(self._inner.commit(offsets))
+
+    def committed(self, queue: Queue) -> int | None:
+        return self._thread.run(self._inner.committed(queue))
+
+    def assignment(self) -> list[Queue]:
+        return self._thread.call(self._inner.assignment)
+
+    def wait_assigned(self, timeout: Duration = 10.0) -> list[Queue]:
+        return self._thread.run(self._inner.wait_assigned(timeout))
+
+    def position(self, queue: Queue) -> int | None:
+        return self._thread.call(self._inner.position, queue)
+
+    def seek(self, queue: Queue, offset: int) -> None:
+        self._thread.run(self._inner.seek(queue, offset))
+
+    def seek_to_begin(self, *queues: Queue) -> None:
+        self._thread.run(self._inner.seek_to_begin(*queues))
+
+    def seek_to_end(self, *queues: Queue) -> None:
+        self._thread.run(self._inner.seek_to_end(*queues))
+
+    def seek_to_time(self, moment: Moment, *queues: Queue) -> None:
+        self._thread.run(self._inner.seek_to_time(moment, *queues))
+
+    def offset_at(self, queue: Queue, moment: Moment) -> int:
+        return self._thread.run(self._inner.offset_at(queue, moment))
+
+    def pause(self, *queues: Queue) -> None:
+        self._thread.call(self._inner.pause, *queues)
+
+    def resume(self, *queues: Queue) -> None:
+        self._thread.call(self._inner.resume, *queues)
