@@ -148,7 +148,9 @@ def test_messages_and_offsets_survive_a_restart(
     consumer.stop()
     queues = [f"{topic}@broker-a@{number}" for number in range(4)]
     if ending == "kill":
-        wait_for(lambda: _saved(broker.directory, topic, group) == [10] * 4, "the offsets in consumerOffset.json")
+        wait_for(
+            lambda: _saved(broker.directory, topic, group) == [10] * 4, "the offsets in consumerOffset.json"
+        )
     producer.send_many({"topic": topic, "body": f"n{i}"} for i in range(8))
     getattr(broker, ending)()
     broker.restart()

@@ -226,6 +226,16 @@ class JavaClients:
         whole = {"subscriptions": subscriptions, "from": start_from, **settings}
         return self._keep(PushConsumer(self.peer, namesrv, group, **whole))
 
+    def known_group(self, namesrv: str, group: str, topic: str) -> str:
+        """Make the broker know the group and its retry topic: later members find the route when they start.
+
+        Otherwise the first member meets the retry topic only with its next rebalance, after 20 s.
+        """
+        self.push(namesrv, group, {topic: "*"}).stop()
+        admin = self.admin(namesrv)
+        wait_for(lambda: admin.route(f"%RETRY%{group}"), f"the retry topic of {group}")
+        return group
+
     def lite(self, namesrv: str, group: str, *, start_from: str = FIRST, **settings: Any) -> LitePull:
         return self._keep(LitePull(self.peer, namesrv, group, **{"from": start_from, **settings}))
 

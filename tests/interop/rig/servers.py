@@ -6,6 +6,7 @@ Both get the same configuration files.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -72,7 +73,10 @@ class Kind:
 
 
 def comet_command() -> list[str]:
-    return [sys.executable, "-c", "import sys; from cometmq.cli.main import main; sys.exit(main())"]
+    """Our command line; ``COMETMQ_INTEROP_SOURCE`` names the ``src`` of another checkout to run instead."""
+    source = os.environ.get("COMETMQ_INTEROP_SOURCE")
+    prefix = ["env", f"PYTHONPATH={source}"] if source else []
+    return [*prefix, sys.executable, "-c", "import sys; from cometmq.cli.main import main; sys.exit(main())"]
 
 
 @dataclass

@@ -125,7 +125,7 @@ final class Admin {
         try {
             System.setOut(new PrintStream(out, true, StandardCharsets.UTF_8));
             System.setErr(new PrintStream(err, true, StandardCharsets.UTF_8));
-            MQAdminStartup.main0(args.getJSONArray("argv").toArray(new String[0]), null);
+            Tool.run(args.getJSONArray("argv").toArray(new String[0]));
         } finally {
             System.out.flush();
             System.err.flush();
@@ -133,5 +133,13 @@ final class Admin {
             System.setErr(oldErr);
         }
         return Map.of("out", out.toString(StandardCharsets.UTF_8), "err", err.toString(StandardCharsets.UTF_8));
+    }
+
+    /** The tool keeps its command objects, and some of these work only once: each run starts with new ones. */
+    private static final class Tool extends MQAdminStartup {
+        static void run(String[] argv) {
+            subCommandList.clear();
+            main0(argv, null);
+        }
     }
 }
