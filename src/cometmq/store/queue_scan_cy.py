@@ -20,6 +20,8 @@ except ModuleNotFoundError:
 
 if cython.compiled:
     from cython.cimports.cpython.buffer import Py_buffer, PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+    from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
+    from cython.cimports.libc.string import memcpy
 
 ENTRY_SIZE = 20
 BLANK_SIZE_FIELD = 0x7FFFFFFF  # of entries that only fill up the front of a queue
@@ -89,6 +91,13 @@ def collect(
     return _collect_python(buffer, start, end, limits, count, size, skip_to, tags_codes, file_size)
 
 
+def gather(buffer: object, base: int, runs: list[tuple[int, int]], size: int) -> bytes:
+    """The bytes of all runs in one piece; `base` is the physical offset of buffer[0], `size` the sum of the runs."""
+    if cython.compiled:
+        return _gather_compiled(buffer, base, runs, size)
+    return b"".join([bytes(buffer[start - base : start - base + length]) for start, length in runs])
+
+
 def batch_full(limits: Limits, count: int, size: int, physical_offset: int, record_size: int) -> bool:
     """Would the next record be one too many? Never before the first one."""
     if count == 0:
@@ -151,6 +160,31 @@ def _get64(p: cython.p_uchar) -> cython.longlong:
         cython.longlong,
         (cython.cast(cython.ulonglong, _get32(p)) << 32) | cython.cast(cython.ulonglong, _get32(p + 4)),
     )
+
+
+@cython.cfunc
+def _gather_compiled(buffer: object, base: cython.longlong, runs: list, size: cython.Py_ssize_t) -> bytes:
+    view: Py_buffer
+    start: cython.longlong
+    length: cython.longlong
+    done: cython.Py_ssize_t = 0
+    result: bytes = PyBytes_FromStringAndSize(cython.NULL, size)
+    target: cython.p_char = PyBytes_AS_STRING(result)
+    PyObject_GetBuffer(buffer, cython.address(view), PyBUF_SIMPLE)
+    try:
+        for run in runs:
+            start = run[0]
+            length = run[1]
+            start -= base
+            if start < 0 or length < 0 or start + length > view.len or done + length > size:
+                raise ValueError(f"run of {length} bytes at {start} is not inside the buffer")
+            memcpy(target + done, cython.cast(cython.p_char, view.buf) + start, length)
+            done += length
+        if done != size:
+            raise ValueError(f"the runs have {done} bytes, not {size}")
+    finally:
+        PyBuffer_Release(cython.address(view))
+    return result
 
 
 @cython.cfunc

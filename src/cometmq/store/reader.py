@@ -1,4 +1,8 @@
-"""QueueReader: pulls by queue offset, as slices of the mapped log. Loop thread; copies nothing.
+"""QueueReader: pulls by queue offset, as slices of the mapped log. Loop thread.
+
+Long runs of adjacent records are slices of the map, nothing is copied. Short runs (many queues are written at the
+same time) are copied together when they are surely in memory: a slice costs more than copying a few kilobytes
+(docs/decisions/004-short-runs-are-copied.md).
 
 Statuses and next offsets are those of the original, with one improvement: a scan goes on into the next
 ConsumeQueue file, so that a request near the end of a file is not cut short.
@@ -15,9 +19,18 @@ from cometmq.store.config import StoreConfig
 from cometmq.store.consume_queue import ConsumeQueue
 from cometmq.store.consume_queue_ext import is_address
 from cometmq.store.model import GetResult, GetStatus, MessageFilter
-from cometmq.store.queue_scan_cy import BLANK_SIZE_FIELD, ENTRY_SIZE, Collected, Limits, batch_full, collect
+from cometmq.store.queue_scan_cy import (
+    BLANK_SIZE_FIELD,
+    ENTRY_SIZE,
+    Collected,
+    Limits,
+    batch_full,
+    collect,
+    gather,
+)
 from cometmq.store.residency import is_resident
 
+GATHER_RUN_SIZE_MAX = 16_384  # bytes; shorter runs on average are copied together
 FILTER_ENTRIES_MAX = 800  # entries looked at for one request, unless more messages are wanted
 
 _ENTRY = struct.Struct(">qiq")
@@ -71,6 +84,7 @@ class QueueReader:
         stop = position + max(FILTER_ENTRIES_MAX, limits.count) * ENTRY_SIZE
         result = GetResult(GetStatus.NO_MATCHED_MESSAGE, queue_offset, queue.min_offset, queue.max_offset)
         skip_to, last = 0, -1
+        runs: list[tuple[int, int]] = []
         while position < min(stop, queue.end):
             found = queue.entries_at(position)
             if found is None:
@@ -85,25 +99,35 @@ class QueueReader:
             position += part.position - at
             result.count, result.size, skip_to = part.count, part.size, part.skip_to
             last = part.last_physical_offset
-            self._add_slices(result, part.runs)
+            runs += part.runs
             if part.full:
                 break
         result.next_offset = position // ENTRY_SIZE
-        self._finish(result, skip_to, last, limits)
+        self._finish(result, runs, skip_to, last, limits)
         return result
 
-    def _finish(self, result: GetResult, skip_to: int, last: int, limits: Limits) -> None:
+    def _finish(
+        self, result: GetResult, runs: list[tuple[int, int]], skip_to: int, last: int, limits: Limits
+    ) -> None:
         if result.count:
             result.status = GetStatus.FOUND
-            result.cold = self._is_cold(result, last, limits)
+            hot = runs[0][0] >= self.own_from and runs[0][0] >= limits.disk_below
+            if not (hot and self._gather(result, runs)):
+                self._add_slices(result, runs)
+            result.cold = not hot and not all(is_resident(part) for part in result.slices)
         elif skip_to and result.status is GetStatus.NO_MATCHED_MESSAGE:
             result.status = GetStatus.MESSAGE_WAS_REMOVING
         result.suggest_slave = 0 <= last < limits.disk_below
 
-    def _is_cold(self, result: GetResult, last: int, limits: Limits) -> bool:
-        if last >= self.own_from and last >= limits.disk_below:
+    def _gather(self, result: GetResult, runs: list[tuple[int, int]]) -> bool:
+        """Copy many short runs of one file into one piece; False when slices are the better way."""
+        if len(runs) == 1 or result.size > len(runs) * GATHER_RUN_SIZE_MAX:
             return False
-        return not all(is_resident(part) for part in result.slices)
+        file = self._log.file_at(runs[0][0])
+        if file is None or runs[-1][0] >= file.end:
+            return False
+        result.slices.append(memoryview(gather(file.buffer(), file.start, runs, result.size)))
+        return True
 
     def _add_slices(self, result: GetResult, runs: list[tuple[int, int]]) -> None:
         for physical_offset, size in runs:

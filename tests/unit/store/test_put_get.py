@@ -20,6 +20,7 @@ from store_kit import (
 
 from cometmq.protocol.hashing import java_string_hash
 from cometmq.protocol.host import encode_host
+from cometmq.protocol.record_cy import decode_records
 from cometmq.store.model import BatchItem, GetStatus, PutStatus, StoreBatch
 from cometmq.store.store import MessageStore
 
@@ -255,14 +256,26 @@ def test_statuses_outside_of_the_queue(tmp_path: Path) -> None:
             assert (result.min_offset, result.max_offset, result.slices) == (0, 3, [])
 
 
-def test_adjacent_records_are_one_slice(tmp_path: Path) -> None:
+def test_adjacent_records_are_one_slice_of_the_map_and_short_runs_are_copied_together(tmp_path: Path) -> None:
     with opened(small_config(tmp_path)) as store:
         for n in range(6):
             store.put(message(f"{n}"))
             if n == 2:
                 store.put(message("between", topic="Other"))
+        adjacent = store.get("T", 0, 0, 3)
+        assert (adjacent.count, len(adjacent.slices), adjacent.slices[0].readonly) == (3, 1, False)
         result = store.get("T", 0, 0, 32)
-        assert (result.count, len(result.slices)) == (6, 2)
+        assert (result.count, len(result.slices), result.slices[0].readonly) == (6, 1, True)
+        assert [m.stored_body for m in decode_records(result.slices[0])] == [b"%d" % n for n in range(6)]
+
+
+def test_long_runs_stay_slices_of_the_map(tmp_path: Path) -> None:
+    with opened(small_config(tmp_path)) as store:
+        for n in range(2):
+            store.put(message(b"x" * 40_000))
+            store.put(message("between", topic="Other"))
+        result = store.get("T", 0, 0, 32)
+        assert (result.count, len(result.slices)) == (2, 2)
 
 
 def test_batch_ends_at_count_and_bytes_but_never_before_the_first(tmp_path: Path) -> None:
