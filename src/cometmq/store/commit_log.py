@@ -176,6 +176,8 @@ class CommitLog:
         """Find the files. Raises StoreError for anything that is not a commit log file of the right length."""
         if not self.directory.exists():
             return
+        if not self.directory.is_dir():
+            raise StoreError(f"The commit log {self.directory} is a file: move it away and start again.")
         with os.scandir(self.directory) as entries:
             starts = [self._check_entry(entry) for entry in entries]
         self.files = [

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import array
 import contextlib
+import itertools
 import logging
 import os
 from collections.abc import Callable, Iterator
@@ -19,7 +20,7 @@ from cometmq.store.consume_queue import ConsumeQueue
 from cometmq.store.consume_queue_ext import ConsumeQueueExt, ExtUnit
 from cometmq.store.delay_levels import SCHEDULE_TOPIC, DelayLevels
 from cometmq.store.dispatch_cy import Dispatcher, TopicQueues, properties_of_interest
-from cometmq.store.file_ops import FILE_NAME_DIGITS
+from cometmq.store.file_ops import FILE_NAME_DIGITS, file_name
 from cometmq.store.mapped_file import OpenFiles, check_length
 
 LMQ_PREFIX = "%LMQ%"
@@ -172,8 +173,12 @@ class QueueTable(Dispatcher):
 
     def load(self) -> None:
         """Find all queue directories; the ends are found by recover(). Raises StoreError."""
-        if not self.directory.is_dir():
+        if not self.directory.exists():
             return
+        if not self.directory.is_dir():
+            raise StoreError(
+                f"{self.directory} is a file: move it away, the queues are made anew from the log."
+            )
         with os.scandir(self.directory) as topics:
             for topic in topics:
                 if topic.is_dir():
@@ -252,7 +257,14 @@ def queue_files(directory: str | Path, file_size: int) -> list[int]:
                 )
             check_length(entry.path, entry.stat().st_size, file_size)
             starts.append(int(entry.name))
-    return sorted(starts)
+    starts.sort()
+    for start, following in itertools.pairwise(starts):
+        if following != start + file_size:
+            raise StoreError(
+                f"The ConsumeQueue file {directory}/{file_name(start + file_size)} is missing: restore it, or "
+                "delete the whole directory consumequeue, and the next start makes it anew from the log."
+            )
+    return starts
 
 
 def _is_directory_name(name: bytes) -> bool:

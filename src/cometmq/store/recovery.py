@@ -21,6 +21,7 @@ import logging
 import os
 import struct
 
+from cometmq.errors import StoreError
 from cometmq.store.checkpoint import Checkpoint
 from cometmq.store.commit_log import CommitLog
 from cometmq.store.config import StoreConfig
@@ -32,10 +33,23 @@ from cometmq.store.mapped_file import MappedFile
 from cometmq.store.model import RecoveryReport
 from cometmq.store.queue_scan_cy import BLANK_SIZE_FIELD
 from cometmq.store.queue_table import MULTI_DISPATCH_SEPARATOR, QueueTable
-from cometmq.store.scan_cy import STOP_BAD, STOP_BLANK, STOP_END, record_store_timestamp, scan_records
+from cometmq.store.scan_cy import (
+    LENGTH,
+    MAGIC,
+    POSITION,
+    REASONS,
+    STOP_BAD,
+    STOP_BLANK,
+    STOP_END,
+    Scan,
+    record_store_timestamp,
+    scan_records,
+)
 
 RECOVERED_FILES = 3  # files that are checked after an orderly stop
 INDEX_FILES_BACK_MAX = 3  # files that recovery goes back further for the sake of the index
+
+FOREIGN_REASONS = frozenset(REASONS[number] for number in (MAGIC, LENGTH, POSITION))
 
 log = logging.getLogger(__name__)
 
@@ -129,6 +143,7 @@ class Recovery:
             self.report.records_scanned += scan.count
             end = file.start + scan.end
             if scan.stop == STOP_BAD:
+                self._refuse_foreign(file, scan)
                 self.report.cut_offset = end
                 self._note(f"{file.path} is good up to physical offset {end} only: {scan.reason}")
             if scan.stop not in (STOP_BLANK, STOP_END):
@@ -137,14 +152,22 @@ class Recovery:
                 end = file.end
         return end
 
+    def _refuse_foreign(self, file: MappedFile, scan: Scan) -> None:
+        """A file that does not even begin like a log was not made so by a crash: cutting would erase it."""
+        if self.report.clean and scan.count == 0 and scan.reason in FOREIGN_REASONS:
+            raise StoreError(
+                f"The commit log file {file.path} does not begin with a record of its own ({scan.reason}): "
+                "restore it from a copy, or move it and all later files out of the directory."
+            )
+
     def _cut(self, end: int, queues_end: int) -> None:
         self.log.truncate(end)
         if queues_end > end:
             for queue in self.table.all():
                 if queue.max_physical_offset > end and queue.truncate(end):
                     self._note(f"queue {queue.topic}/{queue.queue_id} was cut to {queue.max_offset}")
-            if self.index is not None:
-                self.index.truncate(end)
+        if self.index is not None:
+            self.index.truncate(end)
 
     def _rewrite_doubtful(self) -> None:
         """The last run met a failed sync: write that part again before anybody trusts it."""

@@ -334,10 +334,17 @@ def test_store_in_use_is_refused(tmp_path: Path) -> None:
         assert store.put(message()).ok
 
 
-def test_foreign_bytes_in_the_log_are_cut(tmp_path: Path) -> None:
+def test_foreign_bytes_in_the_log_are_refused_after_an_orderly_stop_and_cut_after_a_crash(
+    tmp_path: Path,
+) -> None:
     config = small_config(tmp_path)
     (tmp_path / "commitlog").mkdir()
-    log_file(tmp_path).write_bytes(os.urandom(262144))
+    foreign = b"PK" + os.urandom(262142)
+    log_file(tmp_path).write_bytes(foreign)
+    with pytest.raises(StoreError, match="does not begin with a record of its own"):
+        MessageStore(config).open()
+    assert log_file(tmp_path).read_bytes() == foreign
+    (tmp_path / "abort").touch()
     with opened(config) as store:
         assert store.max_physical_offset == 0
         assert store.put(message("fresh")).ok
