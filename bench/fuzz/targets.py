@@ -111,7 +111,7 @@ def _frame_targets(frames: list[bytes]) -> list[Target]:
 
     binary = [frame for frame in frames if frame[4] == 1]
     text = spread([frame for frame in frames if frame[4] == 0], 200)
-    return [Target("binary-frame", decode, binary, 12), Target("json-frame", decode, text, 8)]
+    return [Target("binary-frame", decode, binary, 12), Target("json-frame", decode, text, 6)]
 
 
 def _ext_target(twin: str, frames: list[bytes]) -> Target:
