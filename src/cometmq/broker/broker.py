@@ -32,6 +32,7 @@ from cometmq.broker.files import ConfigFiles
 from cometmq.broker.filter_data import FILTER_FILE, FilterData
 from cometmq.broker.flow_control import FlowControl
 from cometmq.broker.groups import GROUPS_FILE, SubscriptionGroups
+from cometmq.broker.ha.replication import Replication
 from cometmq.broker.held_pulls import HeldPulls
 from cometmq.broker.locks import QueueLocks
 from cometmq.broker.offsets import ConsumerOffsets
@@ -124,6 +125,7 @@ class Broker:
         self.delay = ScheduledMessages(self)
         self.timers = TimedMessages(self)
         self.transactions = Transactions(self)
+        self.replication = self.durability.replication = Replication(self)
         self.acl: AccessControl | None = None
         self.store_host = b""  # brokerIP1:listenPort as records carry it, known when the port is
         self.boot_timestamp_ms = 0
@@ -217,8 +219,9 @@ class Broker:
             self._use_port(port)
             try:
                 await fast_server.start(self.config.bind_address, port - FAST_PORT_DISTANCE)
+                await self.replication.listen(self.config.bind_address, self.config.ha_listen_port)
             except (OSError, ConfigError):
-                await server.stop(0)
+                await asyncio.gather(server.stop(0), fast_server.stop(0))
                 if wanted or attempt == PORT_ATTEMPTS_MAX - 1:
                     raise
                 continue
@@ -241,13 +244,19 @@ class Broker:
 
     def _begin_periodic_work(self) -> None:
         housekeeping.schedule(self)
+        if not self.config.is_slave:
+            self._begin_masters_work()
+        self.replication.start()
+        self.periodic.every(COLLECT_MS, self.collect)
+        self.periodic.every(STORE_TICK_MS, self.store.tick)
+
+    def _begin_masters_work(self) -> None:
+        """What writes to the log by itself: a slave's log is its master's."""
         self.delay.start()
         self.timers.start()
         self.transactions.start()
         self.periodic.every(lambda: self.config.flush_delay_offset_interval, self._save_delays)
         self.periodic.every(lambda: self.config.transaction_check_interval, self.transactions.begin_round)
-        self.periodic.every(COLLECT_MS, self.collect)
-        self.periodic.every(STORE_TICK_MS, self.store.tick)
 
     def collect(self) -> None:
         """Take over what the compiled send path counted."""
@@ -269,6 +278,7 @@ class Broker:
         self.held_pulls.stop()
         await asyncio.gather(server.stop(STOP_GRACE_MS), fast_server.stop(STOP_GRACE_MS))
         self.periodic.stop()
+        await self.replication.stop()
         self.delay.stop()
         self.timers.stop()
         self.transactions.stop()

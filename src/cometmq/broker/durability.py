@@ -9,12 +9,13 @@ verdict wins over the flush's. Event loop only: the store delivers its callbacks
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cometmq.store.model import PutResult, PutStatus
 
 if TYPE_CHECKING:
     from cometmq.broker.broker import Broker
+    from cometmq.broker.ha.replication import Replication
 
 Settled = Callable[[PutStatus], None]
 
@@ -22,8 +23,7 @@ Settled = Callable[[PutStatus], None]
 class Durability:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        # Later: an object with must_wait(result) -> bool and wait(result, callback(PutStatus)).
-        self.replication: Any = None
+        self.replication: Replication | None = None
 
     def must_wait(self, result: PutResult, wait_store_ok: bool) -> bool:
         if not wait_store_ok or result.status is not PutStatus.PUT_OK:
@@ -46,7 +46,9 @@ class _Wait:
 
     __slots__ = ("_broker", "_callback", "_missing", "_status")
 
-    def __init__(self, broker: Broker, replication: Any, result: PutResult, callback: Settled) -> None:
+    def __init__(
+        self, broker: Broker, replication: Replication | None, result: PutResult, callback: Settled
+    ) -> None:
         self._broker = broker
         self._callback = callback
         self._status = PutStatus.PUT_OK

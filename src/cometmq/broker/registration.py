@@ -11,7 +11,7 @@ dead one delays nobody. Three things are sent:
   gets a full registration instead;
 * QUERY_DATA_VERSION in place of the periodic full registration when forceRegister is false.
 
-The answer of the first NameServer in the list brings the order table (and, to a replica, its master).
+The answer of the first NameServer in the list that gives one brings the order table (and, to a replica, its master).
 Event loop only. Works without any NameServer.
 """
 
@@ -150,7 +150,7 @@ class Registration:
         if links:
             body = self._body()
             results = await asyncio.gather(*(self._guard(link, self._full(link, body)) for link in links))
-            self._use_answer(results[0])
+            self._use_answer(next((answer for answer in results if answer is not None), None))
 
     # -- the steps -------------------------------------------------------------------------------------------
 

@@ -72,6 +72,7 @@ class MessageStore:
         self.delay_levels = delay_levels or DelayLevels(config.message_delay_level)
         # Delivers a callback to the loop thread; the broker injects loop.call_soon_threadsafe.
         self.call_soon: Callable[..., Any] = lambda callback, *args: callback(*args)
+        self.on_append: Callable[[], None] | None = None  # called when the log has grown (replication)
         root = config.store_path_root_dir
         self._abort = root / "abort"
         self._lock = LockFile(root / "lock")
@@ -254,6 +255,8 @@ class MessageStore:
         """Records up to this position of the reserved space are complete: dispatch them; the new end offset."""
         end_offset = self.commit_log.advance(end_position)
         self._dispatch()
+        if self.on_append is not None:
+            self.on_append()
         return end_offset
 
     def append_raw(self, physical_offset: int, data: Buffer) -> int:
@@ -269,6 +272,8 @@ class MessageStore:
             view = view[self.commit_log.write_raw(physical_offset, view) :]
             physical_offset = self.commit_log.end_offset
         self._dispatch()
+        if self.on_append is not None:
+            self.on_append()
         return self.commit_log.end_offset
 
     def _dispatch(self) -> None:
@@ -386,6 +391,11 @@ class MessageStore:
     @property
     def max_physical_offset(self) -> int:
         return self.commit_log.end_offset
+
+    @property
+    def dispatched_offset(self) -> int:
+        """Physical offset up to which queues and index are complete; behind the end while a record is cut."""
+        return self._dispatched
 
     def queue_entries(self, topic: str, queue_id: int, queue_offset: int, count: int) -> list[QueueEntry]:
         queue = self.table.find(topic, queue_id)

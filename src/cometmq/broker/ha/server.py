@@ -1,0 +1,109 @@
+"""The replication port: slaves connect here and are sent the log.
+
+Every broker listens, slaves too: the protocol lets a slave follow a slave. The log tells the server that it has
+grown only while somebody follows (``store.on_append``), so a broker without slaves pays nothing. Loop thread only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from cometmq.broker.config import BrokerConfig
+from cometmq.broker.ha.acknowledgements import Acknowledgements
+from cometmq.broker.ha.slave_link import SlaveLink
+from cometmq.net.config import NetConfig
+from cometmq.net.listener import bind
+from cometmq.store.store import MessageStore
+
+log = logging.getLogger(__name__)
+
+CHECKS_PER_INTERVAL = 5  # how finely heartbeats and silence are timed
+CHECK_S_MIN = 0.01
+
+
+class HaServer:
+    def __init__(self, config: BrokerConfig, store: MessageStore, acknowledgements: Acknowledgements) -> None:
+        self.config = config
+        self.store = store
+        self.links: list[SlaveLink] = []
+        self.refused = 0  # connections closed because of what the slave said
+        self._acknowledgements = acknowledgements
+        self._server: asyncio.Server | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._pump_scheduled = False
+
+    # -- life -----------------------------------------------------------------------------------------------------
+
+    async def listen(self, host: str, port: int, net_config: NetConfig) -> None:
+        """Raises ConfigError if the port is taken."""
+        sock = bind(host, port, net_config)
+        self._server = await asyncio.get_running_loop().create_server(lambda: SlaveLink(self), sock=sock)
+        self._check()
+
+    async def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._server is None:
+            return
+        self._server.close()
+        for link in list(self.links):
+            link.close()
+        await self._server.wait_closed()
+        self._server = None
+        self.store.on_append = None
+
+    # -- what links tell ------------------------------------------------------------------------------------------
+
+    def link_opened(self, link: SlaveLink) -> None:
+        self.links.append(link)
+        log.info("slave connected slave=%s", link.peer)
+
+    def link_reported(self, link: SlaveLink) -> None:
+        if self.store.on_append is None:
+            self.store.on_append = self._log_grew
+        self._count()
+        self._acknowledgements.acknowledge(link.acknowledged_offset)
+
+    def link_refused(self, link: SlaveLink, reason: str) -> None:
+        self.refused += 1
+        log.warning("slave refused slave=%s: %s", link.peer, reason)
+
+    def link_closed(self, link: SlaveLink) -> None:
+        self.links.remove(link)
+        self._count()
+        if not self.links:
+            self.store.on_append = None
+        log.info("slave disconnected slave=%s acknowledged=%d", link.peer, link.acknowledged_offset)
+
+    def _count(self) -> None:
+        self._acknowledgements.slave_count = sum(link.reported for link in self.links)
+
+    # -- sending --------------------------------------------------------------------------------------------------
+
+    def _log_grew(self) -> None:
+        """Inside an append: everything that one turn of the loop appends is sent together."""
+        if not self._pump_scheduled:
+            self._pump_scheduled = True
+            asyncio.get_running_loop().call_soon(self._pump)
+
+    def _pump(self) -> None:
+        self._pump_scheduled = False
+        for link in list(self.links):
+            link.pump()
+
+    def _check(self) -> None:
+        """Heartbeats to idle slaves; silent ones are closed."""
+        loop = asyncio.get_running_loop()
+        now_s = loop.time()
+        heartbeat_s = self.config.ha_send_heartbeat_interval / 1000
+        silence_s = self.config.ha_housekeeping_interval / 1000
+        for link in list(self.links):
+            if now_s - link.heard_s > silence_s:
+                log.warning("slave is silent slave=%s seconds=%.1f", link.peer, now_s - link.heard_s)
+                link.close()
+            elif now_s - link.wrote_s >= heartbeat_s:
+                link.heartbeat()
+        pause_s = max(min(heartbeat_s, silence_s) / CHECKS_PER_INTERVAL, CHECK_S_MIN)
+        self._timer = loop.call_later(pause_s, self._check)
