@@ -89,7 +89,7 @@ class ConsumeQueueExt:
         file = self._file_at(position) if is_address(address) and position < self.end else None
         if file is None:
             return None
-        return _read_unit(file.buffer(), position - file.start)
+        return read_unit(file.buffer(), position - file.start)
 
     # Life
 
@@ -204,7 +204,8 @@ class ConsumeQueueExt:
             self._files[-1].clear_from(end - self._files[-1].start)
 
 
-def _read_unit(view: memoryview, at: int) -> ExtUnit | None:
+def read_unit(view: memoryview, at: int) -> ExtUnit | None:
+    """The unit at a position of a file, None if there is no whole one."""
     if at + UNIT_SIZE_MIN > len(view):
         return None
     size, tags_code, store_timestamp_ms, bit_map_size = _UNIT.unpack_from(view, at)
@@ -216,7 +217,7 @@ def _read_unit(view: memoryview, at: int) -> ExtUnit | None:
 def _walk(view: memoryview, file_size: int) -> int:
     """Position after the last unit of a file; the file's size if it was closed."""
     at = 0
-    while (unit := _read_unit(view, at)) is not None:
+    while (unit := read_unit(view, at)) is not None:
         at += unit.size
     closed = at + _SIZE.size <= file_size and _SIZE.unpack_from(view, at)[0] == _CLOSED
     return file_size if closed else at

@@ -10,9 +10,8 @@ import struct
 from collections.abc import Callable
 from pathlib import Path
 
-from cometmq.errors import StoreError
 from cometmq.store.config import StoreConfig
-from cometmq.store.consume_queue_ext import ConsumeQueueExt, is_address
+from cometmq.store.consume_queue_ext import ADDRESS_BASE, ExtUnit, is_address, read_unit
 from cometmq.store.delay_levels import SCHEDULE_TOPIC, DelayLevels
 from cometmq.store.dispatch_cy import QueueTail, TopicQueues
 from cometmq.store.log_walk import Piece
@@ -77,7 +76,6 @@ class ExpectedQueues(QueueTable):
         self._ends = ends
         self._note = note
         self._views: dict[Segment, memoryview] = {}
-        self._exts: dict[QueueName, ConsumeQueueExt | None] = {}
         self._without_queue: dict[str, int] = {}
         self._missing: dict[QueueName, tuple[int, int]] = {}  # first queue offset not in the files, count
 
@@ -163,8 +161,7 @@ class ExpectedQueues(QueueTable):
             )
         tags_code = found[2]
         if is_address(tags_code):
-            ext = self._ext(name)
-            unit = ext.get(tags_code) if ext is not None else None
+            unit = self._unit(name, tags_code)
             if unit is None:
                 return "points to an extension unit that is not there"
             tags_code = unit.tags_code
@@ -198,21 +195,11 @@ class ExpectedQueues(QueueTable):
             view = self._views[segment] = segment.view()
         return view
 
-    def _ext(self, name: QueueName) -> ConsumeQueueExt | None:
-        if name not in self._exts:
-            stream = self._files.exts.get(name)
-            self._exts[name] = self._load_ext(stream) if stream is not None else None
-        return self._exts[name]
-
-    @staticmethod
-    def _load_ext(stream: Stream) -> ConsumeQueueExt | None:
-        ext = ConsumeQueueExt(stream.directory, stream.file_size, OpenFiles(4))
-        try:
-            ext.load()
-            ext.recover()
-        except StoreError:
-            return None
-        return ext
+    def _unit(self, name: QueueName, address: int) -> ExtUnit | None:
+        stream = self._files.exts.get(name)
+        position = address - ADDRESS_BASE
+        segment = stream.at(position) if stream is not None else None
+        return None if segment is None else read_unit(self._view(segment), position - segment.start)
 
 
 def entries(count: int) -> str:
