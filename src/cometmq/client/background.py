@@ -22,11 +22,16 @@ class Background:
         if self._closed:
             work.close()
             return None
-        task = asyncio.ensure_future(_logged(work, name))
+        task = asyncio.ensure_future(work)
         task.set_name(name)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._ended)
         return task
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("background task %s failed", task.get_name(), exc_info=task.exception())
 
     def every(
         self, interval_s: float, work: Callable[[], Awaitable[Any]], name: str, first_s: float | None = None
@@ -42,13 +47,6 @@ class Background:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
-
-
-async def _logged(work: Coroutine[Any, Any, Any], name: str) -> Any:
-    try:
-        return await work
-    except Exception:
-        log.exception("background task %s failed", name)
 
 
 async def _repeat(interval_s: float, work: Callable[[], Awaitable[Any]], name: str, first_s: float) -> None:

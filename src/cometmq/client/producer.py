@@ -149,6 +149,17 @@ class Producer:
         client's; ``queue`` or ``selector`` choose a queue outright. Such sends are not retried elsewhere.
         """
         self._check()
+        return await self._send(message, ordering_key, hash, queue, selector, timeout)
+
+    async def _send(
+        self,
+        message: Message,
+        ordering_key: str | None = None,
+        hash: str = "java",
+        queue: Queue | None = None,
+        selector: Selector | None = None,
+        timeout: Duration | None = None,
+    ) -> SendResult:
         now_ms = self._instance.now_ms()
         topic = self._instance.wire(message.topic)
         out = self._outbox.prepare(message, topic, now_ms)
@@ -209,7 +220,7 @@ class Producer:
 
     async def _send_bounded(self, message: Message, options: dict[str, Any]) -> SendResult:
         async with self._slots:
-            return await self.send(message, **options)
+            return await self._send(message, **options)
 
     def _sent_soon(self, task: asyncio.Task[SendResult]) -> None:
         self._soon.discard(task)

@@ -31,7 +31,7 @@ CHECK_INTERVAL_S = 0.01
 HOST = "127.0.0.1"
 # Small files: a test writes little, and creating a gigabyte file costs time. Checks come soon.
 SETTINGS = {
-    "mappedFileSizeCommitLog": str(64 * MIB),
+    "mappedFileSizeCommitLog": str(8 * MIB),
     "mappedFileSizeConsumeQueue": str(6000 * 20),
     "maxHashSlotNum": "1000",
     "maxIndexNum": "4000",

@@ -26,7 +26,11 @@ async def read_all(mq: Client, topic: str, count: int) -> list[bytes]:
 
     async def enough() -> bool:
         found.clear()
-        for queue in await mq.admin.queues(topic):
+        try:
+            queues = await mq.admin.queues(topic)
+        except TopicNotFound:
+            return False  # the NameServer has not heard of it yet
+        for queue in queues:
             offset = await mq.admin.min_offset(queue)
             while True:
                 messages, offset = await mq.admin.read(queue, offset)
