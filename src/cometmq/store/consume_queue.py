@@ -37,7 +37,7 @@ class QueueEntry(NamedTuple):
 class ConsumeQueue(QueueTail):
     __slots__ = (
         "_files", "_first_dirty_start", "directory", "ext", "file_size", "first_start", "last_start",
-        "min_offset", "open_files", "topic",
+        "min_offset", "open_files", "recovered_entry", "topic",
     )  # fmt: skip
 
     def __init__(
@@ -51,6 +51,7 @@ class ConsumeQueue(QueueTail):
         self.first_start = -1  # stream position of the first file, -1 without files
         self.last_start = -1
         self.min_offset = 0  # queue offset
+        self.recovered_entry: QueueEntry | None = None  # the last entry as recovery found it
         self.ext: ConsumeQueueExt | None = None
         self._files: dict[int, MappedFile] = {}
         self._first_dirty_start = -1
@@ -145,7 +146,7 @@ class ConsumeQueue(QueueTail):
     def _add_file(self, start: int) -> None:
         file = MappedFile(self.path_of(start), start, self.file_size, self.open_files)
         try:
-            file.create()
+            file.create_mapped(PAGE_SIZE)
         except OSError as error:
             raise StoreError(
                 f"The ConsumeQueue file {file.path} cannot be created ({error.strerror}): "
@@ -235,7 +236,7 @@ class ConsumeQueue(QueueTail):
         self._first_dirty_start = self.last_start
 
     def _note_last(self) -> None:
-        last = self.last_entry()
+        last = self.recovered_entry = self.last_entry()
         blank = last is None or last.size == BLANK_SIZE_FIELD
         self.max_physical_offset = 0 if last is None or blank else last.physical_offset + last.size
         self.min_offset = min(self.min_offset, self.max_offset)
@@ -274,7 +275,11 @@ class ConsumeQueue(QueueTail):
 
     def correct_min_offset(self, min_physical_offset: int) -> None:
         """The first entry of the first file whose record is still in the log; without one nothing changes."""
-        found = self.entries_at(self.first_start) if self.first_start >= 0 else None
+        found = None
+        if min_physical_offset <= 0 <= self.first_start:
+            self.min_offset = self.first_start // ENTRY_SIZE  # nothing has left the log: no need to look
+        elif self.first_start >= 0:
+            found = self.entries_at(self.first_start)
         if found is not None:
             view, _, end = found
             at = first_entry_at(view, end, min_physical_offset)

@@ -117,6 +117,19 @@ class MappedFile:
         """Make the file at full length, without blocks. Raises OSError."""
         os.close(self.open_files.ops.create(self.path, self.size))
 
+    def create_mapped(self, allocated: int) -> None:
+        """Make the file, with blocks for its first part, and map it. Raises OSError, leaving nothing behind."""
+        ops = self.open_files.ops
+        descriptor = ops.create(self.path, self.size)
+        try:
+            ops.allocate(descriptor, 0, min(allocated, self.size))
+            self.adopt(mmap.mmap(descriptor, self.size), min(allocated, self.size))
+        except OSError:
+            ops.unlink(self.path)
+            raise
+        finally:
+            os.close(descriptor)
+
     def ensure_allocated(self, end: int, step: int) -> None:
         """Blocks on disk for everything below position `end`, in steps. Raises OSError."""
         if end <= self.allocated:

@@ -194,7 +194,7 @@ class Recovery:
     def _check_tails(self) -> None:
         for queue in self.table.all():
             cut = 0
-            while (entry := queue.last_entry()) is not None and not self._belongs(queue, entry):
+            while (entry := queue.recovered_entry) is not None and not self._belongs(queue, entry):
                 queue.cut_last_entry()
                 cut += 1
             queue.recover_ext()
