@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import shutil
 import threading
 from collections.abc import Callable, Iterable
@@ -37,6 +38,20 @@ Submit = Callable[[Callable[[], None]], Any]
 SAVE_INTERVAL_MS = 200
 
 
+# A string, or the opening of an entry whose key is a number without quotes, as Java writes Map<Integer, ...>.
+_STRING_OR_BARE_KEY = re.compile(rb'"(?:[^"\\]|\\.)*+"|([{,]\s*+)(-?\d++)(?=\s*+:)', re.DOTALL)
+_BARE_KEY = re.compile(rb"[{,]\s*+-?\d++\s*+:")
+
+
+def strict_json(data: bytes) -> bytes:
+    """Quotes around bare integer keys. Much faster than the reader for all of fastjson's freedoms."""
+    if not _BARE_KEY.search(data):
+        return data
+    return _STRING_OR_BARE_KEY.sub(
+        lambda match: match[0] if match[2] is None else match[1] + b'"' + match[2] + b'"', data
+    )
+
+
 class JsonFile:
     """One config file with its ``.bak``. ``load`` before the first ``save``."""
 
@@ -49,7 +64,10 @@ class JsonFile:
         self._readable = False
 
     def load(self, parse: Callable[[bytes], T]) -> T | None:
-        """The parsed file, else the parsed ``.bak``, else None. Whatever ``parse`` raises means bad text."""
+        """The parsed file, else the parsed ``.bak``, else None. What ``parse`` raises means bad text.
+
+        ``parse`` gets strict JSON: the bare integer keys of Java's files come with quotes.
+        """
         try:
             value = self._parse(self.path, parse)
             if value is not None:
@@ -81,7 +99,7 @@ class JsonFile:
         if not data.strip():
             return None
         try:
-            return parse(data)
+            return parse(strict_json(data))
         except (ValueError, TypeError, LookupError, AttributeError, ProtocolError) as error:
             raise StoreError(
                 f"The config file {path} cannot be understood ({error}): "

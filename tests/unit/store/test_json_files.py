@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 from cometmq.errors import StoreError
 from cometmq.protocol import json_java
-from cometmq.store.json_files import DirtySaver, EntryTexts, JsonFile
+from cometmq.store.json_files import DirtySaver, EntryTexts, JsonFile, strict_json
 
 parse = json_java.loads
 
@@ -86,6 +87,29 @@ def test_golden_config_files_load_and_print_to_the_same_bytes(golden_store: Call
     for path in paths:
         value = JsonFile(path).load(parse)
         assert json_java.dumps_pretty(with_numbers_as_keys(value)) == path.read_text()
+
+
+def test_bare_integer_keys_are_quoted_and_strings_left_alone() -> None:
+    text = b'{"a":{0:10, -1 :7,\n 22:{3:[1,2]}},"{5:":"x\\",6:y","n":-1,"e":{}}'
+    assert json.loads(strict_json(text)) == {
+        "a": {"0": 10, "-1": 7, "22": {"3": [1, 2]}},
+        "{5:": 'x",6:y',
+        "n": -1,
+        "e": {},
+    }
+    plain = b'{"a":[1,2,3]}'
+    assert strict_json(plain) is plain
+
+
+def test_offsets_of_ten_thousand_topics_load_quickly(tmp_path: Path) -> None:
+    queues = ",".join(f"{number}:{number * 12345}" for number in range(8))
+    entries = ",".join(f'"Topic{number}@group":{{{queues}}}' for number in range(10_000))
+    path = tmp_path / "consumerOffset.json"
+    path.write_text(f'{{"offsetTable":{{{entries}}}}}')
+    started_s = time.process_time()
+    loaded = JsonFile(path).load(parse)
+    assert time.process_time() - started_s < 1
+    assert loaded["offsetTable"]["Topic9999@group"]["7"] == 86415
 
 
 def test_unwritable_place_is_named(tmp_path: Path) -> None:
