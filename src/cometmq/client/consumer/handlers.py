@@ -50,8 +50,16 @@ class HandlerWorkers:
         return await result if inspect.isawaitable(result) else result
 
     async def run(self) -> None:
+        """Until the consumer is closed; an error of the workers themselves is raised."""
         self._tasks = [asyncio.ensure_future(self._work()) for _ in range(self._consumer.options.concurrency)]
-        await asyncio.gather(*self._tasks)
+        try:
+            done, _ = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_EXCEPTION)
+        finally:
+            for task in self._tasks:
+                task.cancel()
+        for task in done:
+            if not task.cancelled():
+                task.result()
 
     async def close(self) -> None:
         """End the workers; a handler that still runs is cancelled, one in a thread is left to itself."""
