@@ -32,6 +32,7 @@ CHECKS_PER_INTERVAL = 5  # how finely reports and silence are timed
 CHECK_S_MIN = 0.01
 HA_ADDRESS_LENGTH_MIN = 6  # characters; 4.9 takes anything shorter for "not set"
 AFTER_FIRST_BYTE = 1
+RECORD_SLACK_SIZE = 128 * 1024  # bytes; properties and the blank end of a file beside the largest body
 
 
 class LogRange(NamedTuple):
@@ -161,7 +162,7 @@ class Follower:
         """Bytes that never become records are copied, as they are the master's, but somebody must know."""
         store = self._store
         behind = store.max_physical_offset - store.dispatched_offset
-        bad = behind > store.config.record_size_max
+        bad = behind > self._config.max_message_size + RECORD_SLACK_SIZE
         if bad and not self._behind_reported:
             log.error(
                 "the master's log has bytes that are no record at=%d: queues of this slave stop there",
