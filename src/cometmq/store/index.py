@@ -18,13 +18,7 @@ from typing import NamedTuple
 
 from cometmq.clock import Clock, now_ms
 from cometmq.errors import StoreError
-from cometmq.store.index_cy import (
-    HEADER_SIZE,
-    IndexWriter,
-    fold_hash,
-    text_hash,
-    walk_chain,
-)
+from cometmq.store.index_cy import HEADER_SIZE, IndexWriter, count_trusted, fold_hash, text_hash, walk_chain
 from cometmq.store.index_file import IndexFile, IndexHeader, IndexShape, Submit, in_thread
 
 Accept = Callable[[int], bool]
@@ -310,8 +304,7 @@ class Index:
     @staticmethod
     def _count_before(file: IndexFile, trusted_ms: int) -> int:
         """Number of the first entry that may be as young as ``trusted_ms``, at the start of a record."""
-        begin_ms = file.header.begin_timestamp_ms
-        first = file.first_entry(lambda _offset, seconds: begin_ms + seconds * 1000 + 999 >= trusted_ms)
+        first = count_trusted(file.view, *file.shape, file.header.index_count, trusted_ms)
         while 1 < first < file.header.index_count and file.entry(first - 1)[0] == file.entry(first)[0]:
             first -= 1
         return first

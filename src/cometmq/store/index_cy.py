@@ -369,6 +369,51 @@ def _walk_chain_c(
     return count, entry if 0 < entry < limit else 0
 
 
+def count_trusted(
+    file: memoryview, slot_count: int, index_count_max: int, index_count: int, trusted_ms: int
+) -> int:
+    """Number of the first entry that may be as young as ``trusted_ms``, or that a power cut has damaged.
+
+    Offsets of a sound file ascend and time differences are not negative; pages that never reached the disk
+    are zero or old.
+    """
+    _check_size(len(file), slot_count, index_count_max)
+    index_count = min(index_count, index_count_max)
+    if cython.compiled:
+        return _count_trusted_c(file, slot_count, index_count, trusted_ms)
+    begin_ms = _LONG.unpack_from(file, 0)[0]
+    entries = HEADER_SIZE + SLOT_SIZE * slot_count
+    last = -1
+    for entry in range(1, index_count):
+        _, physical_offset, seconds, _ = _ENTRY.unpack_from(file, entries + ENTRY_SIZE * entry)
+        if physical_offset < last or seconds < 0 or begin_ms + seconds * 1000 + 999 >= trusted_ms:
+            return entry
+        last = physical_offset
+    return max(index_count, 1)
+
+
+@cython.cfunc
+def _count_trusted_c(
+    file: object, slot_count: cython.longlong, index_count: cython.longlong, trusted_ms: cython.longlong
+) -> cython.longlong:
+    buffer: Py_buffer
+    PyObject_GetBuffer(file, cython.address(buffer), PyBUF_SIMPLE)
+    base: cython.p_uchar = cython.cast(cython.p_uchar, buffer.buf)
+    PyBuffer_Release(cython.address(buffer))  # the caller's reference keeps the memory
+    at: cython.p_uchar = base + 40 + 4 * slot_count
+    begin_ms: cython.longlong = _get_long(base)
+    last: cython.longlong = -1
+    seconds: cython.longlong
+    entry: cython.longlong
+    for entry in range(1, index_count):
+        at += 20
+        seconds = _get_int(at + 12)
+        if _get_long(at + 4) < last or seconds < 0 or begin_ms + seconds * 1000 + 999 >= trusted_ms:
+            return entry
+        last = _get_long(at + 4)
+    return max(index_count, 1)
+
+
 def rebuild_slots(file: memoryview, slot_count: int, index_count_max: int, keep: int) -> int:
     """Make slots and chains anew from the entries 1..keep-1; the number of slots in use."""
     _check_size(len(file), slot_count, index_count_max)

@@ -79,6 +79,12 @@ def test_put_walk_and_rebuild_agree(twins: tuple[ModuleType, ModuleType], seed: 
         ]
         assert results[0] == results[1]
         assert found[0] == found[1]
+    data = bytearray(files[0])
+    for _ in range(source.randrange(4)):
+        data[source.randrange(40, FILE_SIZE)] ^= 0xFF
+    trusted_ms = 1_794_778_447_789 + source.randrange(-2000, 100_000)
+    trusted = [twin.count_trusted(memoryview(data), SLOTS, ENTRIES, ENTRIES, trusted_ms) for twin in twins]
+    assert trusted[0] == trusted[1]
     keep = source.randrange(1, ENTRIES)
     used = [twin.rebuild_slots(file, SLOTS, ENTRIES, keep) for twin, file in zip(twins, files, strict=True)]
     assert used[0] == used[1]
