@@ -75,7 +75,7 @@ def cometmq_sync(cometmq_servers: str) -> Iterator[Any]:
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     """Run a coroutine test that uses our fixtures, unless an async plugin is in charge of it."""
-    if not inspect.iscoroutinefunction(pyfuncitem.obj) or not FIXTURES & set(pyfuncitem.fixturenames):
+    if not inspect.iscoroutinefunction(pyfuncitem.obj) or not _uses_us(pyfuncitem):
         return None
     if any(pyfuncitem.get_closest_marker(name) for name in ASYNC_PLUGINS):
         return None
@@ -83,6 +83,13 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     arguments = {name: pyfuncitem.funcargs[name] for name in names}
     asyncio.run(_run(pyfuncitem.obj, arguments))
     return True
+
+
+def _uses_us(item: pytest.Function) -> bool:
+    """By the name of a fixture, or because some fixture gives an object of this package."""
+    if FIXTURES & set(item.fixturenames):
+        return True
+    return any(type(value).__module__.startswith("cometmq.") for value in item.funcargs.values())
 
 
 async def _run(test: Any, arguments: dict[str, Any]) -> None:

@@ -20,6 +20,7 @@ from cometmq.client.instance import Instance
 from cometmq.client.message import ReceivedMessage
 from cometmq.client.queue import Queue
 from cometmq.protocol import sys_flag as flags
+from cometmq.protocol.bodies.heartbeat import ConsumerData
 
 if TYPE_CHECKING:
     from cometmq.client.message import Settler
@@ -75,8 +76,26 @@ class Member(ABC):
     async def offset_moved(self, process_queue: ProcessQueue, offset: int) -> None:
         """The broker does not have the offset asked for; it names another."""
 
+    @abstractmethod
+    def heartbeat_data(self) -> ConsumerData:
+        """What brokers are told about this member."""
+
+    @abstractmethod
+    def wake(self) -> None:
+        """Look at the assignment again, soon."""
+
     def is_paused(self, queue: Queue) -> bool:
         return self.paused
+
+    def abandon(self) -> None:
+        """Forget queues and membership without telling anybody: a start that failed, brokers that do not answer."""
+        for held in self.queues.values():
+            held.dropped = True
+            if held.pull_task is not None:
+                held.pull_task.cancel()
+        self.queues.clear()
+        if self.instance.consumers.get(self.group) is self:
+            del self.instance.consumers[self.group]
 
     def topics(self) -> list[str]:
         return self.subscriptions.topics()

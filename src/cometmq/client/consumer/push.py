@@ -150,9 +150,18 @@ class Consumer(Member):
         self._started = True
         await self.instance.start()
         self.instance.check_usable()
+        self.instance.add_consumer(self)
+        try:
+            await self._join()
+        except BaseException:
+            self._started = False
+            self.abandon()
+            raise
+        self._begin_background()
+
+    async def _join(self) -> None:
         await self.offsets.load()
         await self._check_sql()
-        self.instance.add_consumer(self)
         self.started_ms = self.instance.now_ms()
         await self.instance.heartbeat()
         try:
@@ -160,7 +169,6 @@ class Consumer(Member):
         except CometMQError as error:
             log.warning("group=%s first assignment failed, it is tried again: %s", self.group, error)
             self.rebalance.wake()
-        self._begin_background()
 
     def _begin_background(self) -> None:
         self.background.spawn(self.rebalance.run(), "rebalance")
@@ -238,7 +246,7 @@ class Consumer(Member):
                 await self.instance.remove_consumer(self)
         except TimeoutError:
             log.warning("group=%s brokers did not confirm the leave within %.1f s", self.plain_group, limit_s)
-            self.instance.consumers.pop(self.group, None)
+            self.abandon()
         self.queues.clear()
 
     # --- what the instance asks ---

@@ -115,6 +115,16 @@ class Stream(Member):
         await self.instance.start()
         self.instance.check_usable()
         self.instance.add_consumer(self)
+        try:
+            await self._join()
+        except BaseException:
+            self._started = False
+            self.abandon()
+            raise
+        interval_s = seconds(self.instance.settings.offset_interval)
+        self.background.every(interval_s, self._persist, "offsets")
+
+    async def _join(self) -> None:
         self.started_ms = self.instance.now_ms()
         self._next_commit = self._now() + (self._auto_commit_s or 0)
         await self.instance.refresh_routes()
@@ -127,8 +137,6 @@ class Stream(Member):
             for queue in self._assigned:
                 offset = await start_offset(self.instance, self.offsets, queue, self.start_from)
                 self._begin(queue, offset)
-        interval_s = seconds(self.instance.settings.offset_interval)
-        self.background.every(interval_s, self._persist, "offsets")
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -157,7 +165,7 @@ class Stream(Member):
                 await self.instance.remove_consumer(self)
         except TimeoutError:
             log.warning("group=%s brokers did not confirm the leave within %.1f s", self.group, limit_s)
-            self.instance.consumers.pop(self.group, None)
+            self.abandon()
 
     def heartbeat_data(self) -> ConsumerData:
         return ConsumerData(
