@@ -74,7 +74,7 @@ class JsonFile:
                 self._readable = True
                 return value
         except StoreError as error:
-            log.warning("%s", error)
+            log.warning("%s Trying %s.", error, self.backup_path.name)
         return self._parse(self.backup_path, parse)
 
     def save(self, text: str) -> None:
@@ -88,8 +88,7 @@ class JsonFile:
                     "make its directory writable and free some space; the previous content is still there."
                 ) from error
 
-    @staticmethod
-    def _parse(path: Path, parse: Callable[[bytes], T]) -> T | None:
+    def _parse(self, path: Path, parse: Callable[[bytes], T]) -> T | None:
         try:
             data = path.read_bytes()
         except FileNotFoundError:
@@ -102,8 +101,8 @@ class JsonFile:
             return parse(strict_json(data))
         except (ValueError, TypeError, LookupError, AttributeError, ProtocolError) as error:
             raise StoreError(
-                f"The config file {path} cannot be understood ({error}): "
-                "repair it, or remove it together with its twin without or with .bak to start from defaults."
+                f"The config file {path} cannot be understood ({str(error).rstrip('.')}): repair it, or remove "
+                f"{self.path.name} and {self.backup_path.name} to start from defaults."
             ) from error
 
     def _replace(self, data: bytes) -> None:

@@ -189,6 +189,25 @@ def test_root_that_is_a_file_is_named(tmp_path: Path) -> None:
     )
 
 
+def test_broker_does_not_start_with_unreadable_topics(golden_store: GoldenStore) -> None:
+    root = golden_store("clean")
+    for name in ("topics.json", "topics.json.bak"):
+        (root / "config" / name).write_text('{"topicConfigTable":{')
+    sizes = {"CommitLog": 262144, "ConsumeQueue": 2000}
+    settings = [f"mappedFileSize{name}={size}" for name, size in sizes.items()]
+    settings += [f"storePathRootDir={root}", "listenPort=0", "maxHashSlotNum=100", "maxIndexNum=400"]
+    options = [word for setting in settings for word in ("-o", setting)]
+    command = [sys.executable, "-m", "cometmq.cli.main", "broker", *options]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert found.returncode == 1
+    last = found.stderr.splitlines()[-1]
+    assert last.startswith(
+        f"cometmq broker: The config file {root}/config/topics.json.bak cannot be understood"
+    )
+    assert last.endswith("repair it, or remove topics.json and topics.json.bak to start from defaults.")
+    assert "Traceback" not in found.stderr
+
+
 HOLD = """
 import sys
 from pathlib import Path

@@ -41,7 +41,9 @@ def test_damaged_file_falls_back_to_bak(tmp_path: Path, content: bytes | None) -
 def test_damaged_file_and_damaged_bak_are_refused_with_the_remedy(tmp_path: Path) -> None:
     (tmp_path / "topics.json").write_text('{"a":')
     (tmp_path / "topics.json.bak").write_text("{{")
-    with pytest.raises(StoreError, match=r"topics\.json\.bak cannot be understood .*: repair it, or remove"):
+    with pytest.raises(
+        StoreError, match=r"topics\.json\.bak cannot be understood .*: repair it, or remove topics\.json and"
+    ):
         JsonFile(tmp_path / "topics.json").load(parse)
 
 
