@@ -236,6 +236,29 @@ def test_a_thousand_new_topics_take_few_registrations(run: Any, tmp_path: Path) 
     run(main())
 
 
+def test_topics_created_one_after_the_other_are_told_one_by_one(run: Any, tmp_path: Path) -> None:
+    """Not the whole table with each: that would take a time that grows with the number of topics."""
+
+    async def main() -> None:
+        async with (
+            running_nameserver(tmp_path) as (nameserver, address),
+            running_broker(tmp_path / "store", namesrv_addr=address) as (broker, client),
+        ):
+            await until(lambda: not broker.registration.pending)
+            before = nameserver.net.metrics.bytes_in
+            for number in range(50):
+                fields = {
+                    "topic": f"T{number}", "defaultTopic": "TBW102", "readQueueNums": "8", "writeQueueNums": "8",
+                    "perm": "6", "topicFilterType": "SINGLE_TAG", "order": "false",
+                }  # fmt: skip
+                assert (await client.call(RequestCode.UPDATE_AND_CREATE_TOPIC, fields)).code == 0
+                assert knows(nameserver, f"T{number}")
+            await until(lambda: not broker.registration.pending)
+            assert nameserver.net.metrics.bytes_in - before < 50 * 1_500
+
+    run(main())
+
+
 def test_broker_works_without_a_nameserver(run: Any, tmp_path: Path) -> None:
     async def main() -> None:
         async with running_broker(tmp_path, namesrv_addr="") as (_, client):

@@ -1,16 +1,16 @@
 """When a broker says "busy" to a send, in the words that clients match on.
 
 The original queues sends for a thread pool and throws out what waited too long. Here the loop *is* the
-queue: a turn of the loop first learns which sockets are readable, then serves them one after the other. So
-a send that is served when its turn is already old has waited that long, whoever held the turn (a stalled
-append, a slow disk). The first send of a turn notes the time; the loop's next turn clears the note. Nothing
-runs while nothing is sent.
+queue: a turn of the loop first learns which sockets are readable, then serves them one after the other.
+When one send holds the turn for waitTimeMillsInSendQueue or longer (the append path stalls: disk, page
+cache), those that are served later in the same turn have waited at least that long. Many sends that each
+take their time are no stall.
 
-One slow turn is forgiven: what waited is served in microseconds, and an error would only make clients send
-again. When the turns stay slow the broker does not keep up, and says so.
+One stalled turn is forgiven: what waited is served in microseconds, and an error would only make clients send
+again. When the next turn stalls as well the broker does not keep up, and says so.
 
 Answers that wait for the disk or a replica count as queue, too: sendThreadPoolQueueCapacity bounds them.
-Event loop only.
+Event loop only; nothing runs while nothing is sent.
 """
 
 from __future__ import annotations
@@ -29,9 +29,7 @@ TIMEOUT_CLEAN_QUEUE = (
 )
 
 
-SLOW_TURNS_APART_NS_MAX = (
-    1_000_000_000  # slow turns further apart than this have nothing to do with each other
-)
+STALLS_APART_NS_MAX = 1_000_000_000  # stalls further apart than this have nothing to do with each other
 
 
 class FlowControl:
@@ -40,35 +38,45 @@ class FlowControl:
     def __init__(self, config: BrokerConfig, *, monotonic_ns: Callable[[], int] = time.monotonic_ns) -> None:
         self._config = config
         self._monotonic_ns = monotonic_ns
-        self._turn_began_ns = 0
-        self._slow_turn_ended_ns = -SLOW_TURNS_APART_NS_MAX
+        self._turn_began_ns = 0  # 0: no send in this turn yet
+        self._last_send_ns = 0
+        self._stalled = False  # in this turn
+        self._stall_ended_ns = -STALLS_APART_NS_MAX  # in a turn before this one
         self.waiting = 0  # answers that wait for durability
         self.refused = 0  # sends answered so
 
     def refusal(self) -> str | None:
-        """The remark of a SYSTEM_BUSY answer, or None when the send may go on."""
+        """The remark of a SYSTEM_BUSY answer, or None when the send may go on. Asked before each send."""
         if self.waiting >= self._config.send_thread_pool_queue_capacity:
             return OVERLOAD
-        waited_ms = self._waited_ms()
-        if waited_ms >= self._config.wait_time_mills_in_send_queue and self._is_slow_again():
+        now = self._monotonic_ns()
+        if not self._turn_began_ns:
+            self._begin_turn(now)
+            return None
+        self._look(now)
+        if self._stalled and self._is_second_stall():
+            waited_ms = (now - self._turn_began_ns) // 1_000_000
             return TIMEOUT_CLEAN_QUEUE.format(waited_ms=waited_ms, size=self.waiting)
         return None
 
-    def _waited_ms(self) -> int:
-        now = self._monotonic_ns()
-        if self._turn_began_ns:
-            return (now - self._turn_began_ns) // 1_000_000
-        self._turn_began_ns = now
+    def _begin_turn(self, now: int) -> None:
+        self._turn_began_ns = self._last_send_ns = now
         asyncio.get_running_loop().call_soon(self._end_turn)
-        return 0
 
-    def _is_slow_again(self) -> bool:
-        """Another slow turn ended shortly before this one began."""
-        apart_ns = self._turn_began_ns - self._slow_turn_ended_ns
-        return self._config.broker_fast_failure_enable and apart_ns < SLOW_TURNS_APART_NS_MAX
+    def _look(self, now: int) -> None:
+        """How long did the send before this one take?"""
+        if now - self._last_send_ns >= self._config.wait_time_mills_in_send_queue * 1_000_000:
+            self._stalled = True
+        self._last_send_ns = now
+
+    def _is_second_stall(self) -> bool:
+        apart_ns = self._turn_began_ns - self._stall_ended_ns
+        return self._config.broker_fast_failure_enable and apart_ns < STALLS_APART_NS_MAX
 
     def _end_turn(self) -> None:
         now = self._monotonic_ns()
-        if now - self._turn_began_ns >= self._config.wait_time_mills_in_send_queue * 1_000_000:
-            self._slow_turn_ended_ns = now
+        self._look(now)
+        if self._stalled:
+            self._stall_ended_ns = now
         self._turn_began_ns = 0
+        self._stalled = False

@@ -11,8 +11,8 @@ dead one delays nobody. Three things are sent:
   gets a full registration instead;
 * QUERY_DATA_VERSION in place of the periodic full registration when forceRegister is false.
 
-The answer of the first NameServer in the list that gives one brings the order table (and, to a replica, its master).
-Event loop only. Works without any NameServer.
+The answer of the first NameServer in the list that gives one brings the order table (and, to a replica, its
+master). Event loop only. Works without any NameServer.
 """
 
 from __future__ import annotations
@@ -70,6 +70,7 @@ class Registration:
         self._broker = broker
         self._links: dict[str, Link] = {}
         self._changed: set[str] = set()
+        self._telling = asyncio.Lock()
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = False
@@ -139,10 +140,8 @@ class Registration:
 
     async def register_topics(self, names: Iterable[str]) -> None:
         """Tell these topics now; answers when every NameServer has them or failed."""
-        links = self.links()
-        topics = list(names)
-        await asyncio.gather(*(self._guard(link, self._incremental(link, topics)) for link in links))
-        self._after("full", FULL_AFTER_CHANGE_MS, self.register_all)
+        self._changed.update(names)
+        await self._tell_changed()
 
     async def register_all(self) -> None:
         """Tell everything to every NameServer now."""
@@ -161,8 +160,15 @@ class Registration:
             self._spawn(self._register_where_changed())
 
     async def _tell_changed(self) -> None:
-        names, self._changed = self._changed, set()
-        await self.register_topics(names)
+        """One at a time: who comes second finds that his topics were told with the first, or tells the rest."""
+        async with self._telling:
+            topics, self._changed = list(self._changed), set()
+            if not topics:
+                return
+            await asyncio.gather(
+                *(self._guard(link, self._incremental(link, topics)) for link in self.links())
+            )
+            self._after("full", FULL_AFTER_CHANGE_MS, self.register_all)
 
     async def _register_where_changed(self) -> None:
         links = self.links()
@@ -172,21 +178,16 @@ class Registration:
 
     async def _full(self, link: Link, body: RegisterBrokerBody) -> RemotingCommand:
         async with link.lock:
-            response = await self._register(link, body)
-            link.acknowledged = body.topic_config_serialize_wrapper.data_version
-            link.retry_ms = RETRY_MS_MIN
-        return response
+            return await self._register(link, body)
 
     async def _incremental(self, link: Link, names: list[str]) -> RemotingCommand | None:
-        if link.acknowledged is None or not await self._knows(link, link.acknowledged):
-            return await self._full(link, self._body())
         async with link.lock:
+            if link.acknowledged is None or not await self._knows(link, link.acknowledged):
+                return await self._register(link, self._body())
             body = self._body(names)
             if not body.topic_config_serialize_wrapper.topic_config_table:
                 return None  # deleted meanwhile; deletion is told by the administrator, not by us
-            response = await self._register(link, body)
-            link.acknowledged = body.topic_config_serialize_wrapper.data_version
-        return response
+            return await self._register(link, body)
 
     async def _register(self, link: Link, body: RegisterBrokerBody) -> RemotingCommand:
         broker = self._broker
@@ -206,6 +207,8 @@ class Registration:
         if response.code != ResponseCode.SUCCESS:
             raise BrokerError(response.code, response.remark, link.address)
         self.registrations += 1
+        link.acknowledged = body.topic_config_serialize_wrapper.data_version
+        link.retry_ms = RETRY_MS_MIN
         await self._watch(link)
         return response
 
