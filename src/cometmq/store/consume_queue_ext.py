@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from cometmq.errors import StoreError
 from cometmq.store.file_ops import FILE_NAME_DIGITS, file_name
-from cometmq.store.mapped_file import PAGE_SIZE, MappedFile, OpenFiles, sync_path
+from cometmq.store.mapped_file import PAGE_SIZE, MappedFile, OpenFiles, remove_unborn, sync_path
 
 UNIT_SIZE_MIN = 20
 UNIT_SIZE_MAX = 32767
@@ -98,7 +98,7 @@ class ConsumeQueueExt:
         self._files = []
         if os.path.isdir(self.directory):
             with os.scandir(self.directory) as entries:
-                starts = sorted(self._check_entry(entry) for entry in entries)
+                starts = sorted(self._check_entry(entry) for entry in entries if not remove_unborn(entry))
             self._files = [self._mapped(start) for start in starts]
         self.end = self._files[-1].start if self._files else 0
 

@@ -50,6 +50,7 @@ def messages_of_topic(
     for name in names:
         stream = files.queues[name]
         min_offset, max_offset = queue_range(stream, files.log.start)
+        stream.let_go()
         for offset in range(max(queue_offset, min_offset), max_offset):
             segment = stream.at(offset * ENTRY_SIZE)
             if segment is None:

@@ -76,6 +76,9 @@ class Index:
         if self.directory.exists() and not self.directory.is_dir():
             raise StoreError(f"{self.directory} is not a directory: move it away, the index is made anew.")
         self._paths = sorted(path for path in self._listing() if path.name.isdigit())
+        for path in [path for path in self._paths if path.stat().st_size == 0]:
+            path.unlink()  # caught by a crash between its creation and its first byte
+            self._paths.remove(path)
         for path in self._paths:
             self._check_length(path)
         for path in self._paths[:-1]:

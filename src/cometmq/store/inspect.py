@@ -117,6 +117,8 @@ def summarize_log(stream: Stream) -> LogSummary:
 def summarize_queue(name: QueueName, stream: Stream, files: StoreFiles) -> QueueSummary:
     min_offset, max_offset = queue_range(stream, files.log.start)
     first, last = (read_entry(stream, offset) for offset in (min_offset, max_offset - 1))
+    times = [_entry_time(files.log, entry) for entry in (first, last)]
+    stream.let_go()
     return QueueSummary(
         topic=name.topic,
         queue_id=name.queue_id,
@@ -124,8 +126,8 @@ def summarize_queue(name: QueueName, stream: Stream, files: StoreFiles) -> Queue
         file_size=stream.file_size,
         min_offset=min_offset,
         max_offset=max_offset,
-        first_store_timestamp_ms=_entry_time(files.log, first),
-        last_store_timestamp_ms=_entry_time(files.log, last),
+        first_store_timestamp_ms=times[0],
+        last_store_timestamp_ms=times[1],
         has_extension=name in files.exts,
     )
 
@@ -134,7 +136,7 @@ def queue_range(stream: Stream, log_start: int) -> tuple[int, int]:
     """First and next queue offset, as recovery would find them."""
     end = stream.start
     for segment in reversed(stream.segments):
-        position, _ = entries_end(segment.view(), 0, segment.size)
+        position, _ = entries_end(stream.view(segment), 0, segment.size)
         if position:
             end = segment.start + position
             break
@@ -148,7 +150,7 @@ def read_entry(stream: Stream, queue_offset: int) -> QueueEntry | None:
     if segment is None:
         return None
     at = queue_offset * ENTRY_SIZE - segment.start
-    return entry_at(segment.view(), at)
+    return entry_at(stream.view(segment), at)
 
 
 def entry_at(view: memoryview, at: int) -> QueueEntry:
@@ -163,7 +165,7 @@ def entry_at(view: memoryview, at: int) -> QueueEntry:
 def _min_offset(stream: Stream, end: int, log_start: int) -> int:
     """The first entry of the first file whose record is still in the log; blank entries do not count."""
     first = stream.segments[0]
-    view = first.view()
+    view = stream.view(first)
     low, high = 0, min(end - first.start, first.size) // ENTRY_SIZE
     last = high
     while low < high:
@@ -187,7 +189,7 @@ def _record_time(log: Stream, physical_offset: int, end: int) -> int:
     if segment is None:
         return NO_TIME_MS
     limit = min(end - segment.start, segment.size)
-    return record_store_timestamp(segment.view(), physical_offset - segment.start, limit)
+    return record_store_timestamp(log.view(segment), physical_offset - segment.start, limit)
 
 
 def _index(segment: Segment) -> IndexSummary:

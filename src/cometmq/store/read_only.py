@@ -60,6 +60,7 @@ class Stream:
     segments: list[Segment] = field(default_factory=list)
     file_size: int = 0
     problems: list[tuple[Path, str]] = field(default_factory=list)  # what a broker would refuse to load
+    _mapped: tuple[Segment, memoryview] | None = None  # the file looked at last
 
     @property
     def start(self) -> int:
@@ -77,6 +78,16 @@ class Stream:
     def at(self, position: int) -> Segment | None:
         found = (segment for segment in self.segments if segment.start <= position < segment.end)
         return next(found, None)
+
+    def view(self, segment: Segment) -> memoryview:
+        """Content of one of the files; its mapping is kept until another one is asked for, or let_go()."""
+        if self._mapped is None or self._mapped[0] is not segment:
+            self._mapped = (segment, segment.view())
+        return self._mapped[1]
+
+    def let_go(self) -> None:
+        """Each mapping costs a descriptor: with thousands of queues they must not stay open."""
+        self._mapped = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,8 @@
 A round every ``cleanResourceInterval``. Files go if it is the hour (``deleteWhen``), or space is short, or
 someone asked for it; the oldest first, never the last one, at most ten a round; each only when its
 modification time is ``fileReservedTime`` hours ago, unless the disk is so full that the oldest must go at
-once. Messages that wait in the delay or half queue are not spared, as in the original.
+once. Before a file goes, ``rescue`` may store messages in it anew that still wait (delay, transactions); the
+original lets them go.
 
 ``tick`` runs on the loop thread and only takes files out of the log; a thread of the round's own deletes
 them, with a pause between two, since freeing a gigabyte can keep a disk busy.
@@ -37,6 +38,9 @@ class LogFile(Protocol):
     @property
     def path(self) -> Path | str: ...
 
+    @property
+    def start(self) -> int: ...
+
 
 class FileLog(Protocol):
     """What retention needs of the commit log."""
@@ -52,6 +56,8 @@ class FileLog(Protocol):
         ...
 
 
+# What still waits below a physical offset is stored anew; False when that is not possible now.
+Rescue = Callable[[int], bool]
 # Queues and index let go of what lies below a physical offset; paths of files that are to be deleted.
 Follow = Callable[[int], Sequence[Path | str]]
 
@@ -71,6 +77,7 @@ class Retention:
         self._config = config
         self._log = file_log
         self._follow = follow
+        self.rescue: Rescue = lambda physical_offset: True
         self._hours = delete_hours(config.delete_when)
         self.disk = DiskWatch(config.commit_log_dir, config.store_path_root_dir, levels_of(config), usage)
         self._next_round_ms = started_ms + FIRST_ROUND_DELAY_MS
@@ -126,6 +133,9 @@ class Retention:
         while len(taken) < FILES_PER_ROUND_MAX and len(self._log.files) > 1:
             path = self._log.files[0].path
             if not at_once and not self._expired(path, now_ms):
+                break
+            if not self.rescue(self._log.files[1].start) and not at_once:
+                log.error("commit log file stays, waiting messages cannot be stored anew path=%s", path)
                 break
             file = self._log.remove_first()
             if file is None:

@@ -147,6 +147,7 @@ class Verification:
             if entry.physical_offset < self._log_end:
                 break
             end -= 1
+        stream.let_go()
         return end
 
     def _note_queue(self, repaired: bool, path: Path | str, offset: int | None, text: str) -> None:
