@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import cast
 
 from cometmq.broker.ha.stream import REPORT, FrameReader, Piece
 from cometmq.errors import CometMQError, RemoteProtocolError
@@ -38,8 +39,7 @@ class MasterLink(asyncio.BufferedProtocol):
     # -- the connection -------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is not a subclass
         self._send_report(self._first_report)
 
     def connection_lost(self, error: Exception | None) -> None:

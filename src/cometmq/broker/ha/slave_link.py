@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 from cometmq.broker.ha.stream import FRAME_HEAD, ReportReader
 from cometmq.store.residency import is_resident, read_in
@@ -65,9 +65,8 @@ class SlaveLink(asyncio.Protocol):
     # -- the connection -------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        transport.set_write_buffer_limits(high=UNSENT_SIZE_MAX)
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is not a subclass
+        self._transport.set_write_buffer_limits(high=UNSENT_SIZE_MAX)
         peer = transport.get_extra_info("peername")
         self.peer = f"{peer[0]}:{peer[1]}" if peer else "?"
         self._owner.link_opened(self)
