@@ -16,7 +16,7 @@ from cometmq.errors import StoreError
 from cometmq.store.append_cy import write_blank
 from cometmq.store.config import StoreConfig
 from cometmq.store.file_ops import FILE_NAME_DIGITS
-from cometmq.store.mapped_file import MappedFile, OpenFiles, check_length
+from cometmq.store.mapped_file import MappedFile, OpenFiles, check_length, remove_unborn
 from cometmq.store.model import AppendSpace
 from cometmq.store.populate import ALLOCATION_STEP, PreparedFile, Preparer, create_log_file
 from cometmq.store.scan_cy import BLANK_SIZE
@@ -179,7 +179,7 @@ class CommitLog:
         if not self.directory.is_dir():
             raise StoreError(f"The commit log {self.directory} is a file: move it away and start again.")
         with os.scandir(self.directory) as entries:
-            starts = [self._check_entry(entry) for entry in entries]
+            starts = [self._check_entry(entry) for entry in entries if not remove_unborn(entry)]
         self.files = [
             MappedFile(self.directory / f"{start:020d}", start, self.file_size, self.open_files)
             for start in sorted(starts)

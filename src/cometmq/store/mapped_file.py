@@ -207,6 +207,14 @@ def sync_path(path: Path | str, ops: FileOps) -> None:
         os.close(descriptor)
 
 
+def remove_unborn(entry: os.DirEntry[str]) -> bool:
+    """Was this file caught by a crash between its creation and its first byte? Then it goes."""
+    if entry.is_file() and entry.stat().st_size == 0 and entry.name.isdecimal():
+        os.unlink(entry.path)
+        return True
+    return False
+
+
 def check_length(path: Path | str, found: int, wanted: int) -> None:
     if found != wanted:
         raise StoreError(

@@ -21,7 +21,7 @@ from cometmq.store.consume_queue_ext import ConsumeQueueExt, ExtUnit
 from cometmq.store.delay_levels import SCHEDULE_TOPIC, DelayLevels
 from cometmq.store.dispatch_cy import Dispatcher, TopicQueues, properties_of_interest
 from cometmq.store.file_ops import FILE_NAME_DIGITS, file_name
-from cometmq.store.mapped_file import OpenFiles, check_length
+from cometmq.store.mapped_file import OpenFiles, check_length, remove_unborn
 
 LMQ_PREFIX = "%LMQ%"
 RETRY_PREFIX = "%RETRY%"
@@ -251,6 +251,8 @@ def queue_files(directory: str | Path, file_size: int) -> list[int]:
     starts = []
     with os.scandir(directory) as entries:
         for entry in entries:
+            if remove_unborn(entry):
+                continue
             if len(entry.name) != FILE_NAME_DIGITS or not entry.name.isdecimal():
                 raise StoreError(
                     f"{entry.path} is not a ConsumeQueue file: move it out of the directory and start again."

@@ -361,3 +361,18 @@ def test_record_with_an_absurd_length_ends_the_log(tmp_path: Path) -> None:
         patch(log_file(tmp_path), result.end_offset, struct.pack(">II", size, 0xDAA320A7))
         with opened(config) as store:
             assert store.max_physical_offset == result.end_offset
+
+
+def test_files_that_a_crash_left_without_a_byte_are_made_again(tmp_path: Path) -> None:
+    """Killed between the creation of a file and giving it its length."""
+    config = small_config(tmp_path)
+    expected = killed(config)
+    log_file(tmp_path, 262144).unlink(missing_ok=True)
+    log_file(tmp_path, 262144).touch()
+    (tmp_path / "consumequeue" / "T" / "9").mkdir()
+    (tmp_path / "consumequeue" / "T" / "9" / f"{0:020d}").touch()
+    (tmp_path / "index" / "20991231235959999").touch()
+    with opened(config) as store:
+        assert bodies(store) == expected
+        assert store.put(message(queue_id=9)).queue_offset == 0
+        assert len(store.query("T", "k3", 10, 0, 1 << 62).offsets) == 1
