@@ -167,6 +167,11 @@ class Instance:
         self.check_usable()
         await self.remoting.invoke_oneway(address, self.signed(command))
 
+    def open_pipe(self, address: str) -> SendPipe | None:
+        """The short way to a broker if there is a connection."""
+        pipe = self._pipes.get(address)
+        return pipe if pipe is not None and not pipe.closed else None
+
     async def send_pipe(self, address: str, timeout_ms: int) -> SendPipe:
         """The short way to a broker, connected."""
         pipe = self._pipes.get(address)

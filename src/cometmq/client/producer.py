@@ -10,15 +10,16 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from cometmq.client.instance import Instance
 from cometmq.client.outgoing import Outbox, Outgoing
+from cometmq.client.plain_send import PlainSends, Started
 from cometmq.client.queue import Queue
 from cometmq.client.queue_selection import BrokerHealth, by_key
 from cometmq.client.results import SendResult, SendStatus
 from cometmq.client.routes import Route
-from cometmq.client.sender import Sender
+from cometmq.client.sender import Sender, result_of
 from cometmq.client.settings import Duration, seconds
 from cometmq.client.validation import check_group
 from cometmq.errors import (
@@ -61,6 +62,13 @@ PROVISIONAL_REFRESH_S = 1.0
 Selector = Callable[[Sequence[Queue], Message], Queue]
 
 
+class First(NamedTuple):
+    """A first attempt that failed."""
+
+    broker_name: str
+    cause: CometMQError | None
+
+
 class Producer:
     """Sends messages of one producer group. Made by ``client.producer(group)``; usable at once."""
 
@@ -90,6 +98,8 @@ class Producer:
         self._soon: set[asyncio.Task[SendResult]] = set()
         self._failures: list[BaseException] = []
         self._tracer = tracer
+        plain = not (tracer or avoid_slow_brokers or instance.namespace or instance.settings.access_key)
+        self._plain = PlainSends(instance, self._wire_group) if plain else None
         self._registered = False
         self._closed = False
 
@@ -149,7 +159,31 @@ class Producer:
         client's; ``queue`` or ``selector`` choose a queue outright. Such sends are not retried elsewhere.
         """
         self._check()
+        if ordering_key is None and queue is None and selector is None and self._plain is not None:
+            started = self._plain.begin(message, self.timeout_s if timeout is None else seconds(timeout))
+            if started is not None:
+                return await self._finish_plain(message, started, timeout)
         return await self._send(message, ordering_key, hash, queue, selector, timeout)
+
+    async def _finish_plain(self, message: Message, started: Started, timeout: Duration | None) -> SendResult:
+        """Wait for the answer of a plain send; whatever is not success goes on as the second attempt."""
+        target = started.target
+        try:
+            answer = await started.future
+            result = result_of(answer, target.queue, started.unique_id, target.address)
+            if result.status is SendStatus.SEND_OK or not self._retry_not_stored:
+                return result
+        except Timeout as error:
+            raise _timed_out(message.topic, error) from error
+        except (ConnectionLost, BrokerError) as error:
+            if isinstance(error, BrokerError) and error.code not in RETRY_CODES:
+                raise
+            cause: CometMQError | None = error
+        else:
+            cause = None
+        out = PlainSends.outgoing(message, started)
+        timeout_s = self.timeout_s if timeout is None else seconds(timeout)
+        return await self._send_anywhere(out, timeout_s, First(target.queue.broker_name, cause))
 
     async def _send(
         self,
@@ -231,15 +265,19 @@ class Producer:
 
     # --- attempts ---
 
-    async def _send_anywhere(self, out: Outgoing, timeout_s: float) -> SendResult:
-        """Attempt after attempt, each on another broker if there is one, within one limit of time."""
+    async def _send_anywhere(self, out: Outgoing, timeout_s: float, first: First | None = None) -> SendResult:
+        """Attempt after attempt, each on another broker if there is one, within one limit of time.
+
+        ``first`` is an attempt that was made before and failed.
+        """
         loop = self._instance.loop
         assert loop is not None
         deadline = loop.time() + timeout_s
-        avoid: str | None = None
+        avoid = None if first is None else first.broker_name
+        cause = None if first is None else first.cause
         stored: SendResult | None = None
-        cause: CometMQError | None = None
-        for attempt in range(self.retries + 1):
+        attempt = 0
+        for attempt in range(0 if first is None else 1, self.retries + 1):
             left_s = deadline - loop.time()
             if left_s <= 0:
                 break
@@ -249,7 +287,7 @@ class Producer:
                 result = await self._sender.once(queue, out, deadline - started)
             except Timeout as error:
                 self._note(queue.broker_name, None)
-                raise Timeout(f"sending to topic {out.topic!r}: {error}; outcome unknown") from error
+                raise _timed_out(out.topic, error) from error
             except (ConnectionLost, BrokerError) as error:
                 if isinstance(error, BrokerError) and error.code not in RETRY_CODES:
                     raise
@@ -259,11 +297,17 @@ class Producer:
                 continue
             self._note(queue.broker_name, (loop.time() - started) * 1000)
             if result.status is SendStatus.SEND_OK or not self._retry_not_stored:
+                self._succeeded(out.topic)
                 return result
             stored, avoid = result, queue.broker_name
         if stored is not None:
             return stored
         raise _failed(out.topic, attempt + 1, cause) from cause
+
+    def _succeeded(self, topic: str) -> None:
+        route = self._instance.routes.known(topic)
+        if self._plain is not None and route is not None:
+            self._plain.learn(route)
 
     async def _next(self, topic: str, avoid: str | None, attempt: int, left_s: float) -> Queue:
         route = self._instance.routes.known(topic)
@@ -346,6 +390,10 @@ class Producer:
         from cometmq.client.request_reply import request
 
         return await request(self._instance, self, message, seconds(timeout))
+
+
+def _timed_out(topic: str, error: Timeout) -> Timeout:
+    return Timeout(f"sending to topic {topic!r}: {error}; outcome unknown")
 
 
 def _failed(topic: str, attempts: int, cause: CometMQError | None) -> SendFailed:

@@ -90,15 +90,15 @@ class RoundRobin:
         count = len(queues)
         if avoid is not None:
             for _ in range(count):
-                queue = queues[self._step() % count]
+                queue = queues[self.step() % count]
                 if queue.broker_name != avoid:
                     return queue
-        return queues[self._step() % count]
+        return queues[self.step() % count]
 
     def next_healthy(self, queues: Sequence[Queue], health: BrokerHealth, now_ms: int) -> Queue:
         """The next queue whose broker is available; else one of the least bad broker; else simply the next."""
         count = len(queues)
-        start = self._step()
+        start = self.step()
         for step in range(count):
             queue = queues[(start + step) % count]
             if health.available(queue.broker_name, now_ms):
@@ -111,7 +111,8 @@ class RoundRobin:
             health.forget(best)
         return self.next(queues)
 
-    def _step(self) -> int:
+    def step(self) -> int:
+        """The next turn."""
         self._turn = (self._turn + 1) & 0x7FFFFFFF
         return self._turn
 

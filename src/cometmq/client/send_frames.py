@@ -28,7 +28,7 @@ _json = msgspec.json.Encoder().encode
 class SendTemplate:
     """Everything of a send header that does not depend on the message."""
 
-    __slots__ = ("_head", "_middle", "_tail")
+    __slots__ = ("_head", "middle", "tail")
 
     def __init__(
         self,
@@ -44,14 +44,16 @@ class SendTemplate:
         oneway: bool = False,
     ) -> None:
         fields = f'"a":{_text(group)},"b":{_text(topic)},"c":{_text(default_topic)},"d":"{queue_count}"'
-        self._head = f'{{"code":{int(code)},"extFields":{{{fields},"e":"'.replace("%", "%%") + (
-            '%d","f":"%d","g":"%d","h":"%d","i":'
-        )
-        self._middle = (
+        self._head = f'{{"code":{int(code)},"extFields":{{{fields},"e":"'.encode()
+        self.middle = (
             f',"j":"0","k":"{_bool(unit_mode)}","m":"{_bool(batch)}","n":{_text(broker_name)}}},'
             f'"flag":{2 if oneway else 0},"language":"PYTHON","opaque":'
         ).encode()
-        self._tail = f',"serializeTypeCurrentRPC":"JSON","version":{VERSION}}}'.encode()
+        self.tail = f',"serializeTypeCurrentRPC":"JSON","version":{VERSION}}}'.encode()
+
+    def head_of(self, queue_id: int, sys_flag: int = 0) -> bytes:
+        """The header up to where the born time begins."""
+        return b'%b%d","f":"%d","g":"' % (self._head, queue_id, sys_flag)
 
     def frame(
         self,
@@ -64,15 +66,22 @@ class SendTemplate:
         body: bytes | bytearray | memoryview,
     ) -> bytes:
         """The whole frame of one request."""
-        header = b"%b%b%b%d%b" % (
-            (self._head % (queue_id, sys_flag, born_ms, flag)).encode(),
-            _json(properties),
-            self._middle,
+        header = b'%b%d","h":"%d","i":%b%b%d%b' % (
+            self.head_of(queue_id, sys_flag),
+            born_ms,
+            flag,
+            json_text(properties),
+            self.middle,
             opaque,
-            self._tail,
+            self.tail,
         )
         size = len(header)
         return b"".join((_pack(4 + size + len(body), size), header, body))
+
+
+def json_text(value: str) -> bytes:
+    """A text as it stands in JSON, with its quotes."""
+    return _json(value)
 
 
 def _text(value: str) -> str:

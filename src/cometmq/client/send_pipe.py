@@ -27,11 +27,11 @@ _KEY = "send_pipe"
 
 
 class SendFields(msgspec.Struct, gc=False):
-    """The ext fields of an answer to a send. Numbers arrive as text."""
+    """The ext fields of an answer to a send. Numbers arrive as text, the decoder turns them into numbers."""
 
-    msgId: str | None = None
-    queueId: str = "0"
-    queueOffset: str = "0"
+    msgId: str = ""
+    queueId: int = 0
+    queueOffset: int = 0
     transactionId: str | None = None
     MSG_REGION: str | None = None
     TRACE_ON: str | None = None
@@ -47,7 +47,7 @@ class SendAnswer(msgspec.Struct, gc=False):
     extFields: SendFields | None = None
 
 
-_decode = msgspec.json.Decoder(SendAnswer).decode
+_decode = msgspec.json.Decoder(SendAnswer, strict=False).decode
 SendFuture = asyncio.Future[SendAnswer]
 
 
@@ -180,12 +180,12 @@ def _answer(frame: memoryview, serialize_type: int) -> SendAnswer | None:
         except (msgspec.MsgspecError, UnicodeDecodeError):
             pass
     try:
-        return _from_command(decode_frame(frame))
-    except RemoteProtocolError:
+        return answer_of(decode_frame(frame))
+    except (RemoteProtocolError, msgspec.ValidationError):
         return None
 
 
-def _from_command(command: RemotingCommand) -> SendAnswer:
-    fields = command.ext_fields or {}
-    known = {name: fields[name] for name in SendFields.__struct_fields__ if name in fields}
-    return SendAnswer(command.code, command.opaque, command.flag, command.remark, SendFields(**known))
+def answer_of(command: RemotingCommand) -> SendAnswer:
+    """An ordinary response as the answer of a send."""
+    fields = msgspec.convert(command.ext_fields or {}, SendFields, strict=False)
+    return SendAnswer(command.code, command.opaque, command.flag, command.remark, fields)

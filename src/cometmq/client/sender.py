@@ -11,7 +11,7 @@ from cometmq.client.outgoing import Outgoing
 from cometmq.client.queue import Queue
 from cometmq.client.results import SEND_STATUSES, SendResult
 from cometmq.client.send_frames import DEFAULT_TOPIC, DEFAULT_TOPIC_QUEUE_COUNT, SendTemplate
-from cometmq.client.send_pipe import SendAnswer, SendFields
+from cometmq.client.send_pipe import SendAnswer, SendFields, answer_of
 from cometmq.errors import BrokerError
 from cometmq.protocol.codes import RequestCode
 from cometmq.protocol.command import RemotingCommand
@@ -106,28 +106,28 @@ class Sender:
         self, address: str, queue: Queue, out: Outgoing, timeout_s: float, code: int
     ) -> SendAnswer:
         command = self.command(queue, out, code=code)
-        response = await self._instance.invoke(address, command, int(timeout_s * 1000))
-        fields = response.ext_fields or {}
-        known = {name: fields[name] for name in SendFields.__struct_fields__ if name in fields}
-        return SendAnswer(response.code, response.opaque, response.flag, response.remark, SendFields(**known))
+        return answer_of(await self._instance.invoke(address, command, int(timeout_s * 1000)))
 
     def _result(self, queue: Queue, out: Outgoing, answer: SendAnswer, address: str) -> SendResult:
-        status = SEND_STATUSES.get(answer.code)
-        if status is None:
-            raise BrokerError(answer.code, answer.remark, address)
-        fields = answer.extFields or SendFields()
-        queue_id = int(fields.queueId)
-        topic = queue.topic
         if self._instance.namespace:
-            topic = self._instance.plain(topic)
-        if queue_id != queue.queue_id or topic is not queue.topic:
-            queue = Queue(topic, queue.broker_name, queue_id)
-        return SendResult(
-            out.unique_id,
-            queue,
-            int(fields.queueOffset),
-            status,
-            fields.msgId or "",
-            fields.MSG_REGION,
-            fields.TRACE_ON != "false",
-        )
+            queue = Queue(self._instance.plain(queue.topic), queue.broker_name, queue.queue_id)
+        return result_of(answer, queue, out.unique_id, address)
+
+
+def result_of(answer: SendAnswer, queue: Queue, unique_id: str, address: str) -> SendResult:
+    """What the application gets for an answer; BrokerError if the message was not stored."""
+    status = SEND_STATUSES.get(answer.code)
+    if status is None:
+        raise BrokerError(answer.code, answer.remark, address)
+    fields = answer.extFields or SendFields()
+    if fields.queueId != queue.queue_id:
+        queue = Queue(queue.topic, queue.broker_name, fields.queueId)
+    return SendResult(
+        unique_id,
+        queue,
+        fields.queueOffset,
+        status,
+        fields.msgId,
+        fields.MSG_REGION,
+        fields.TRACE_ON != "false",
+    )
