@@ -17,6 +17,7 @@ import importlib
 import logging
 import os
 import shutil
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -247,6 +248,8 @@ class Broker:
         if not self.config.is_slave:
             self._begin_masters_work()
         self.replication.start()
+        if self.acl is not None:
+            self.periodic.every(ACCOUNTS_RELOAD_MS, self.acl.reload_changed)
         self.periodic.every(COLLECT_MS, self.collect)
         self.periodic.every(STORE_TICK_MS, self.store.tick)
 
@@ -255,8 +258,13 @@ class Broker:
         self.delay.start()
         self.timers.start()
         self.transactions.start()
+        self.store.retention.rescue = self._rescue
         self.periodic.every(lambda: self.config.flush_delay_offset_interval, self._save_delays)
         self.periodic.every(lambda: self.config.transaction_check_interval, self.transactions.begin_round)
+
+    def _rescue(self, physical_offset: int) -> bool:
+        """The log will lose what lies below an offset: what waits there is stored anew."""
+        return all(part.rescue(physical_offset) for part in (self.delay, self.timers, self.transactions))
 
     def collect(self) -> None:
         """Take over what the compiled send path counted."""
@@ -266,6 +274,12 @@ class Broker:
     def _save_delays(self) -> None:
         self.save(DELAY_OFFSET_FILE)
         self.save(TIMER_OFFSET_FILE)
+
+    def count_put_time(self, began_ns: int, times: int = 1) -> None:
+        """From the request to its answer, for metrics and runtime info."""
+        elapsed_us = (time.monotonic_ns() - began_ns) // 1_000
+        self.counters.put_times.add(elapsed_us, times)
+        self.stats.rates.put_times.add(elapsed_us // 1_000, times)
 
     # -- stop ------------------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ Loop thread only.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -91,6 +92,7 @@ class PlainSendPath:
         if space is None:
             return 0
         sends = self._sends
+        began_ns = time.monotonic_ns()
         consumed = sends.consume(
             view, start, end, connection.born_host, space.buffer, space.position, space.limit, space.physical_base,
             self._broker.now_ms(),
@@ -101,6 +103,7 @@ class PlainSendPath:
             responses = sends.responses
             end_offset = store.commit(sends.position)
             self._answer(connection, responses, end_offset)
+            self._broker.count_put_time(began_ns, sends.count)
         return consumed
 
     def _is_open(self) -> bool:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
@@ -80,6 +81,7 @@ class Pull(NamedTuple):
     command: RemotingCommand
     header: PullMessageHeader
     began_ms: int
+    began_ns: int
 
 
 def handlers(broker: Broker) -> dict[int, Handler]:
@@ -96,7 +98,7 @@ class Pulls:
 
     def pull_message(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
         header = PullMessageHeader.decode(command.ext_fields)
-        pull = Pull(connection, command, header, self._broker.now_ms())
+        pull = Pull(connection, command, header, self._broker.now_ms(), time.monotonic_ns())
         try:
             accepted = check(self._broker, pull)
         except Refused as refused:
@@ -112,6 +114,7 @@ class Pulls:
         if code is ResponseCode.PULL_NOT_FOUND and header.sys_flag & PULL_SUSPEND:
             return self._hold(pull)
         self._answer(pull, accepted, result, code)
+        self._broker.counters.pull_times.add((time.monotonic_ns() - pull.began_ns) // 1_000)
         return None
 
     def _get(

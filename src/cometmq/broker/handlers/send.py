@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import random
+import time
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -56,6 +57,17 @@ class Refusal(NamedTuple):
     remark: str
 
 
+class Send(NamedTuple):
+    """A request that passed the checks."""
+
+    connection: Connection
+    command: RemotingCommand
+    header: SendMessageHeader
+    topic: TopicConfig
+    queue_id: int
+    began_ns: int
+
+
 def handlers(broker: Broker) -> dict[int, Handler]:
     def send(connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
         return send_message(broker, connection, command)
@@ -69,6 +81,7 @@ def handlers(broker: Broker) -> dict[int, Handler]:
 
 def send_message(broker: Broker, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
     """Check, store, answer; None when the answer follows later (sync flush, replication)."""
+    began_ns = time.monotonic_ns()
     busy = broker.flow_control.refusal()
     if busy is not None:
         broker.flow_control.refused += 1
@@ -81,9 +94,8 @@ def send_message(broker: Broker, connection: Connection, command: RemotingComman
     if isinstance(checked, Refusal):
         return answer(broker, command, checked)
     queue_id = choose_queue(header.queue_id, checked)
-    if header.batch:
-        return _send_batch(broker, connection, command, header, checked, queue_id)
-    return _send_single(broker, connection, command, header, checked, queue_id)
+    send = Send(connection, command, header, checked, queue_id, began_ns)
+    return _send_batch(broker, send) if header.batch else _send_single(broker, send)
 
 
 # -- checks before the message is looked at ------------------------------------------------------------------
@@ -159,14 +171,8 @@ def choose_queue(queue_id: int, topic: TopicConfig) -> int:
 # -- one message ---------------------------------------------------------------------------------------------
 
 
-def _send_single(
-    broker: Broker,
-    connection: Connection,
-    command: RemotingCommand,
-    header: SendMessageHeader,
-    topic: TopicConfig,
-    queue_id: int,
-) -> RemotingCommand | None:
+def _send_single(broker: Broker, send: Send) -> RemotingCommand | None:
+    command, header, topic = send.command, send.header, send.topic
     properties = decode_properties(header.properties or "")
     target = retry_target(broker, header, command.version, properties)
     if isinstance(target, Refusal):
@@ -174,13 +180,13 @@ def _send_single(
     properties[names.PROPERTY_CLUSTER] = broker.config.broker_cluster_name
     message = StoreMessage(
         topic=target or header.topic,
-        queue_id=0 if target else queue_id,
+        queue_id=0 if target else send.queue_id,
         body=command.body,
         properties=stored_properties(properties),
         flag=header.flag,
         sys_flag=sys_flag_of(header.sys_flag, topic),
         born_timestamp_ms=header.born_timestamp,
-        born_host=connection.born_host,
+        born_host=send.connection.born_host,
         store_host=broker.store_host,
         reconsume_times=header.reconsume_times or 0,
         wait_store_ok=wait_store_ok(properties),
@@ -191,7 +197,7 @@ def _send_single(
     result = broker.store.put(message)
     if result.ok and broker.plain_sends is not None and message.topic == topic.topic_name:
         broker.plain_sends.admit(topic)
-    return _answer_put(broker, connection, command, result, queue_id, message.topic, message.wait_store_ok)
+    return _answer_put(broker, send, result, message.topic, message.wait_store_ok)
 
 
 def retry_target(
@@ -231,7 +237,10 @@ def sys_flag_of(sys_flag: int, topic: TopicConfig) -> int:
 
 
 def divert(broker: Broker, message: StoreMessage, properties: dict[str, str]) -> Refusal | None:
-    """Prepared messages go to the half topic, delayed ones to the schedule topic (both keep WAIT)."""
+    """Prepared messages go to the half topic, those that wait to the schedule or timer topic (all keep WAIT)."""
+    problem = broker.timers.problem(properties)
+    if problem:
+        return Refusal(ResponseCode.MESSAGE_ILLEGAL, problem)
     if properties.get(names.PROPERTY_TRANSACTION_PREPARED, "").lower() == "true":
         if broker.config.reject_transaction_message:
             return Refusal(
@@ -240,9 +249,7 @@ def divert(broker: Broker, message: StoreMessage, properties: dict[str, str]) ->
             )
         broker.transactions.prepare(message, properties)
     elif not broker.delay.divert(message, properties):
-        problem = broker.timers.divert(message, properties)
-        if problem:
-            return Refusal(ResponseCode.MESSAGE_ILLEGAL, problem)
+        broker.timers.divert(message, properties)
     return None
 
 
@@ -260,14 +267,8 @@ def refuse_size(broker: Broker, message: StoreMessage) -> Refusal | None:
 # -- a batch -------------------------------------------------------------------------------------------------
 
 
-def _send_batch(
-    broker: Broker,
-    connection: Connection,
-    command: RemotingCommand,
-    header: SendMessageHeader,
-    topic: TopicConfig,
-    queue_id: int,
-) -> RemotingCommand | None:
+def _send_batch(broker: Broker, send: Send) -> RemotingCommand | None:
+    command, header = send.command, send.header
     properties = decode_properties(header.properties or "")
     items = batch_items(command.body)
     shared = {**properties, names.PROPERTY_CLUSTER: broker.config.broker_cluster_name}
@@ -277,18 +278,18 @@ def _send_batch(
         return answer(broker, command, refusal)
     batch = StoreBatch(
         topic=header.topic,
-        queue_id=queue_id,
+        queue_id=send.queue_id,
         items=items or [],
         properties=shared_text,
-        sys_flag=sys_flag_of(header.sys_flag, topic),
+        sys_flag=sys_flag_of(header.sys_flag, send.topic),
         born_timestamp_ms=header.born_timestamp,
-        born_host=connection.born_host,
+        born_host=send.connection.born_host,
         store_host=broker.store_host,
         reconsume_times=header.reconsume_times or 0,
         wait_store_ok=wait_store_ok(properties),
     )
     result = broker.store.put_batch(batch)
-    return _answer_put(broker, connection, command, result, queue_id, header.topic, batch.wait_store_ok)
+    return _answer_put(broker, send, result, header.topic, batch.wait_store_ok)
 
 
 def batch_items(body: bytes | bytearray | memoryview) -> list[BatchItem] | None:
@@ -324,32 +325,34 @@ def refuse_batch(
 
 
 def _answer_put(
-    broker: Broker,
-    connection: Connection,
-    command: RemotingCommand,
-    result: PutResult,
-    queue_id: int,
-    topic: str,
-    wait: bool,
+    broker: Broker, send: Send, result: PutResult, topic: str, wait: bool
 ) -> RemotingCommand | None:
+    command = send.command
     if not result.ok:
         broker.counters.puts_failed += 1
         return answer(broker, command, refusal_of(broker, result.status))
-    broker.counters.puts += max(len(result.offsets), 1)
-    broker.counters.put_bytes += result.size
-    broker.stats.count_put(topic, queue_id, max(len(result.offsets), 1), result.size)
+    count_put(broker, send, result, topic)
     response = command.response()
-    response.ext_fields = answer_fields(broker, result, queue_id)
+    response.ext_fields = answer_fields(broker, result, send.queue_id)
     if not broker.durability.must_wait(result, wait):
+        broker.count_put_time(send.began_ns)
         return response
 
     def settled(status: PutStatus) -> None:
+        broker.count_put_time(send.began_ns)
         response.code = int(STORED_CODES[status])
         if not command.is_oneway:
-            connection.send(response)
+            send.connection.send(response)
 
     broker.durability.when_settled(result, settled)
     return None
+
+
+def count_put(broker: Broker, send: Send, result: PutResult, topic: str) -> None:
+    messages = max(len(result.offsets), 1)
+    broker.counters.puts += messages
+    broker.counters.put_bytes += result.size
+    broker.stats.count_put(topic, send.queue_id, messages, result.size)
 
 
 def answer(broker: Broker, command: RemotingCommand, refusal: Refusal) -> RemotingCommand:
