@@ -28,8 +28,12 @@ check: dev  ## style, types, tests that take no Java
 	$(BIN)/mypy
 	$(BIN)/pytest -q -m 'not interop and not crash'
 
-bench: dev
+bench: dev  ## CPU per message in process, then the whole broker beside the Java one (bench/RESULTS.md)
 	$(BIN)/python -m bench.micro
+	$(BIN)/python -m bench.macro
+
+fuzz: dev  ## a million mutated frames and records through all decoders, both twins
+	$(BIN)/python -m bench.fuzz --count 1000000 --seed 1
 
 clean:
 	rm -rf build dist src/*.egg-info

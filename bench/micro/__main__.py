@@ -37,7 +37,9 @@ BARS = {"send 128 B": 1.5, "send 1024 B": 2.5, "scan records": 0.2}  # microseco
 
 
 def frame(number: int, size: int) -> bytes:
-    properties = f"UNIQ_KEY\\u00017F000001292630946E094CC1{number:08X}\\u0002WAIT\\u0001true\\u0002TAGS\\u0001TagA"
+    properties = (
+        f"UNIQ_KEY\\u00017F000001292630946E094CC1{number:08X}\\u0002WAIT\\u0001true\\u0002TAGS\\u0001TagA"
+    )
     header = (
         '{"code":310,"extFields":{"a":"PG_bench","b":"%s","c":"TBW102","d":"4","e":"%d","f":"0","g":"1794778956313",'
         '"h":"0","i":"%s","j":"0","k":"false","m":"false","n":"broker-a"},"flag":0,"language":"JAVA","opaque":%d,'
@@ -73,7 +75,15 @@ class SendPath:
         space = self.store.reserve(FRAMES * (self.size + 400))
         assert space is not None
         consumed = self.sends.consume(
-            data, 0, len(data), BORN, space.buffer, space.position, space.limit, space.physical_base, 1_794_778_956_999
+            data,
+            0,
+            len(data),
+            BORN,
+            space.buffer,
+            space.position,
+            space.limit,
+            space.physical_base,
+            1_794_778_956_999,
         )
         assert consumed == len(data), (consumed, len(data))
         self.store.commit(self.sends.position)
@@ -147,7 +157,9 @@ def read_costs(store: MessageStore) -> dict[str, Any]:
     return {
         "scan records": cpu_us(scan, rounds=7, calls=1),
         "scan records with CRC": cpu_us(scan_with_crc, rounds=5, calls=1),
-        "pull of 32: queue scan to slices": cpu_us(lambda: store.get(TOPIC, 0, 0, 32).count, rounds=7, calls=300),
+        "pull of 32: queue scan to slices": cpu_us(
+            lambda: store.get(TOPIC, 0, 0, 32).count, rounds=7, calls=300
+        ),
         "decode pulled records (client)": cpu_us(lambda: len(decode_records(body)), rounds=7, calls=100),
         "split frames, decode commands": cpu_us(split_and_decode, rounds=7, calls=20),
     }

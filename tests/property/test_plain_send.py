@@ -22,6 +22,7 @@ from twins import load_twin, twins
 from cometmq.broker.broker import Broker
 from cometmq.protocol.bodies.topic import TopicConfig
 from cometmq.protocol.command import decode_frame
+from cometmq.protocol.record_cy import decode_records
 
 plain_send_cy = twins("cometmq.broker.plain_send_cy")
 
@@ -56,10 +57,27 @@ def framed(header: bytes, body: bytes = b"") -> bytes:
     return struct.pack(">II", 4 + len(header) + len(body), len(header)) + header + body
 
 
+def item(body: bytes, properties: str = "", *, flag: int = 0, size_error: int = 0) -> bytes:
+    text = properties.translate(SEPARATORS).encode()
+    size = 22 + len(body) + len(text) + size_error
+    return struct.pack(">iiiii", size, 0, 0, flag, len(body)) + body + struct.pack(">h", len(text)) + text
+
+
+items = st.builds(
+    item,
+    st.sampled_from([b"", b"one", b"y" * 900]),
+    st.sampled_from(
+        ["UNIQ_KEY=7F0001;WAIT=true;TAGS=TagA", "", "KEYS=k;", "x=" + "y" * 32_650, "p=" + "y" * 20_000]
+    ),
+    flag=st.sampled_from([0, 7, -1]),
+    size_error=st.sampled_from([0] * 30 + [1, -1]),
+)
+
+
 property_texts = st.sampled_from(
     [
         "UNIQ_KEY=7F0001;WAIT=true;TAGS=TagA", "WAIT=true", "", "KEYS=k1 k2;UNIQ_KEY=u;TAGS=标签;名=值", "WAIT=false;a=1", "a=1;a=2",
-        "a=1;;b=2", "a=1;b=", "=x;a=1", "a=1;", "lonely", "CLUSTER=other", 'q="x\\y/z', "a=b=c", "TIMER_DELAY_MS=no",
+        "a=1;;b=2", "a=1;b=", "=x;a=1", "a=1;", "lonely", "CLUSTER=other", 'q="x\\y/z', "a=b=c",
         "x=" + "y" * 32_700, "p=" + "y" * 30_000, ";".join(f"k{i}=v" for i in range(40)), "tab=\t", "BUYER_ID=1;WAIT=TRUE",
     ]
 ).map(lambda text: text.translate(SEPARATORS))  # fmt: skip
@@ -79,6 +97,24 @@ frames = st.builds(
     k=st.sampled_from(["false", "true", None]),
     m=st.sampled_from(["false", "false", None, "FALSE"]),
 )
+
+
+batches = st.builds(
+    frame,
+    st.one_of(
+        st.lists(items, max_size=5).map(b"".join), st.just(item(b"many") * 40), st.just(item(b"") * 1001)
+    ),
+    code=st.sampled_from([320, 320, 310, 10]),
+    flag=st.sampled_from([0, 0, 0, 2]),
+    b=st.sampled_from([TOPIC, TOPIC, TOPIC, "TopicB"]),
+    e=st.sampled_from(["0", "1"]),
+    f=st.sampled_from(["0", "0", "4"]),
+    i=st.sampled_from(["WAIT=true", "", "WAIT=false", "DELAY=3", "a=1"]).map(
+        lambda text: text.translate(SEPARATORS)
+    ),
+    m=st.sampled_from(["true", "true", "true", "false"]),
+)
+requests_of_all_kinds = st.one_of(frames, frames, batches)
 
 
 async def served(directory: Path, port: int, data: bytes, *, fast: bool, count: int) -> tuple[int, Any]:
@@ -137,7 +173,7 @@ SOURCE_PORT = [0]
 
 
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.lists(frames, min_size=1, max_size=25))
+@given(st.lists(requests_of_all_kinds, min_size=1, max_size=25))
 def test_both_ways_give_the_same_log_queues_and_answers(requests: list[bytes]) -> None:
     data, expected = b"", 0
     for number, request in enumerate(requests):
@@ -181,7 +217,7 @@ def consumed(
 
 @settings(max_examples=150, deadline=None)
 @given(
-    st.lists(frames, max_size=6).map(b"".join),
+    st.lists(requests_of_all_kinds, max_size=6).map(b"".join),
     st.lists(st.tuples(st.integers(0, 1500), st.integers(0, 255)), max_size=4),
     st.sampled_from([1 << 18, 700, 300]),
     st.sampled_from([b"\x7f\0\0\1\0\0\1\2", bytes(15) + b"\1\0\0\1\2"]),
@@ -214,12 +250,39 @@ def test_plain_sends_are_stored_and_answered(plain_send_cy: ModuleType) -> None:
     assert b"WAIT" not in log
 
 
+def test_batch_is_stored_contiguously_with_its_own_and_the_shared_properties(
+    plain_send_cy: ModuleType,
+) -> None:
+    body = item(b"first", "TAGS=a", flag=3) + item(b"second", "KEYS=k;") + item(b"third")
+    data = frame(body, code=320, m="true", e="1", opaque=9, i="WAIT\x01true")
+    count, position, messages, responses, log, offsets = consumed(plain_send_cy, data)
+    assert (count, messages, offsets) == (len(data), 3, [0, 3, 0, 0])
+    records = decode_records(log[:position])
+    assert [(r.stored_body, r.flag, r.queue_offset) for r in records] == [
+        (b"first", 3, 0),
+        (b"second", 0, 1),
+        (b"third", 0, 2),
+    ]
+    shared = b"WAIT\x01true\x02CLUSTER\x01C1"
+    assert [r.stored_properties for r in records] == [
+        b"TAGS\x01a\x02" + shared,
+        b"KEYS\x01k\x02" + shared,
+        shared,
+    ]
+    answer = decode_frame(responses)
+    assert answer.ext_fields is not None
+    assert answer.ext_fields["msgId"].split(",") == [r.offset_msg_id for r in records]
+
+
 STOPPERS: dict[str, Callable[[], bytes]] = {
     "another request code": lambda: frame(code=34),
     "an unknown topic": lambda: frame(b="Other"),
     "a queue out of range": lambda: frame(e="4"),
     "a random queue": lambda: frame(e="-1"),
-    "a batch": lambda: frame(m="true"),
+    "a batch that is none": lambda: frame(m="true"),
+    "an empty batch": lambda: frame(b"", m="true"),
+    "a batch with a delay": lambda: frame(item(b"x"), m="true", i="DELAY\x013"),
+    "a batch item that is too long": lambda: frame(item(b"x", size_error=1), m="true", code=320),
     "a delay": lambda: frame(i="DELAY\x013"),
     "a timer": lambda: frame(i="TIMER_DELIVER_MS\x013"),
     "a half message": lambda: frame(i="TRAN_MSG\x01true"),

@@ -1,8 +1,8 @@
 """The hot path: plain sends from received bytes to log records and response bytes, a batch per call.
 
 Theory of operation. Nine of ten requests a busy broker gets are *plain sends*: SEND_MESSAGE (10) or
-SEND_MESSAGE_V2 (310) with a JSON header, to a known ordinary topic, without delay, transaction or any other
-property that changes what is stored. ``PlainSends.consume`` takes as many of them as stand at the front of a
+SEND_MESSAGE_V2 (310) or SEND_BATCH_MESSAGE (320) with a JSON header, to a known ordinary topic, without delay,
+transaction or any other property that changes what is stored. ``PlainSends.consume`` takes as many of them as stand at the front of a
 receive buffer, writes their records into the space that the store reserved, assigns queue offsets, and builds
 the responses. It stops at the first frame that is anything else (or looks odd in any way: whitespace, an
 escape beyond the usual, a number out of range); that frame goes to ``handlers/send.py``, where every rule is
@@ -48,6 +48,13 @@ HEADER_SIZE_MAX = cython.declare(
 SCRATCH_SIZE = cython.declare(cython.Py_ssize_t, 65_536)
 RESPONSES_SIZE_MAX = cython.declare(cython.Py_ssize_t, 262_144)  # of one call; a batch stops before it
 RESPONSE_SIZE_MAX = cython.declare(cython.Py_ssize_t, 1024)  # of one response, region name included
+
+RECORD_SLACK_SIZE = cython.declare(
+    cython.Py_ssize_t, 65_536
+)  # what a batch's records may have beyond the largest body
+BATCH_ITEM_SIZE_MIN = cython.declare(cython.Py_ssize_t, 22)
+BATCH_COUNT_MAX = cython.declare(cython.Py_ssize_t, 1000)  # a larger batch is not plain; bounds its response
+BATCH_RESPONSE_SIZE = cython.declare(cython.Py_ssize_t, 64)  # of one more message id, IPv6 included
 
 FLAG_ONEWAY = cython.declare(cython.longlong, 2)
 SYS_FLAG_TRANSACTION = cython.declare(cython.longlong, 0xC)
@@ -319,7 +326,9 @@ if cython.compiled:
 
     @cython.cfunc
     @cython.exceptval(check=False)
-    def _edit_properties(p: cython.pointer(cython.uchar), size: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    def _edit_properties(
+        p: cython.pointer(cython.uchar), size: cython.Py_ssize_t, keep_wait: cython.bint
+    ) -> cython.Py_ssize_t:
         """Drop ``WAIT=true`` in place; answer the new size, or NOT_PLAIN for anything special or malformed."""
         found: cython.pointer(cython.uchar)
         i: cython.Py_ssize_t = 0
@@ -342,7 +351,7 @@ if cython.compiled:
             if name == 4 and memcmp(p + i, b"WAIT", 4) == 0:
                 if stop - i != 9 or memcmp(p + i + 5, b"true", 4) != 0:
                     return NOT_PLAIN
-            else:
+            if keep_wait or name != 4 or memcmp(p + i, b"WAIT", 4) != 0:
                 if kept == PROPERTY_COUNT_MAX:
                     return NOT_PLAIN
                 for k in range(kept):
@@ -440,6 +449,10 @@ class PlainSends:
     _out: bytearray
     _values: cython.Py_ssize_t[14]
     _sizes: cython.Py_ssize_t[14]
+    _shared_size: cython.Py_ssize_t
+    _batch: cython.bint
+    _body: cython.pointer(cython.const[cython.uchar])
+    _body_size: cython.Py_ssize_t
     _opaque: cython.longlong
     _code: cython.longlong
     _flag: cython.longlong
@@ -523,43 +536,44 @@ class PlainSends:
             request = self._plain_request(view[pos : pos + 4 + size])
             if request is None:
                 break
-            header, topic, fields, properties, body = request
-            if len(body) > self._body_size_max:
-                break
-            record_size = RECORD_FIXED_SIZE + len(body) + len(topic.name) + len(properties)
-            record_size += len(born_host) - 8 + len(self._store_host) - 8
-            if position + record_size > limit:
+            header, topic, fields, items = request
+            fixed_size = RECORD_FIXED_SIZE + len(topic.name) + len(born_host) - 8 + len(self._store_host) - 8
+            sizes = [fixed_size + len(body) + len(properties) for _, body, properties in items]
+            if position + sum(sizes) > limit or not self._fits(items, sum(sizes), len(out)):
                 break
             queue_id = fields[FIELD_QUEUE_ID]
-            queue_offset = topic.next_offsets[queue_id]
-            physical_offset = physical_base + position
-            record = self._record(
-                record_size,
-                topic.name,
-                fields,
-                properties,
-                body,
-                queue_offset,
-                physical_offset,
-                born_host,
-                now_ms,
-            )
-            log[position : position + record_size] = record
-            position += record_size
-            topic.next_offsets[queue_id] = queue_offset + 1
-            topic.messages += 1
-            topic.size += record_size
-            self.count += 1
-            self.stored_size += record_size
+            first = topic.next_offsets[queue_id]
+            offsets = []
+            for (flag, body, properties), record_size in zip(items, sizes, strict=True):
+                fields[FIELD_FLAG] = flag
+                physical_offset = physical_base + position
+                offsets.append(physical_offset)
+                log[position : position + record_size] = self._record(
+                    record_size, topic.name, fields, properties, body, topic.next_offsets[queue_id], physical_offset,
+                    born_host, now_ms,
+                )  # fmt: skip
+                position += record_size
+                topic.next_offsets[queue_id] += 1
+            topic.messages += len(items)
+            topic.size += sum(sizes)
+            self.count += len(items)
+            self.stored_size += sum(sizes)
             if not header.flag & FLAG_ONEWAY:
-                out += self._response(header.opaque, queue_id, queue_offset, physical_offset)
+                out += self._response(header.opaque, queue_id, first, offsets)
             pos += 4 + size
         self.position = position
         self.responses = bytes(out)
         return pos - start
 
+    def _fits(self, items, size, out_size):
+        """The limits of a batch; a single message is limited by its body alone."""
+        if len(items) == 1:
+            return len(items[0][1]) <= self._body_size_max
+        room = RESPONSES_SIZE_MAX - out_size - RESPONSE_SIZE_MAX
+        return size <= self._body_size_max + RECORD_SLACK_SIZE and len(items) * BATCH_RESPONSE_SIZE <= room
+
     def _plain_request(self, frame):
-        """(header, topic, numbers by field, stored properties, body), or None when the frame is not a plain send."""
+        """(header, topic, numbers by field, [(flag, body, stored properties)]), or None: not a plain send."""
         (word,) = struct.unpack_from(">I", frame, 4)
         header_size = word & 0xFFFFFF
         if word >> 24 != 0 or header_size + 8 > len(frame) or header_size > HEADER_SIZE_MAX:
@@ -569,15 +583,16 @@ class PlainSends:
             header = msgspec.json.decode(text, type=_Ext)
         except (msgspec.DecodeError, UnicodeDecodeError):
             return None
-        if header.code not in (10, 310) or not -(2**31) <= header.opaque < 2**31:
+        if header.code not in (10, 310, 320) or not -(2**31) <= header.opaque < 2**31:
             return None
-        names = V2_FIELDS if header.code == 310 else V1_FIELDS
+        names = V1_FIELDS if header.code == 10 else V2_FIELDS
         values = {names[key]: value for key, value in header.extFields.items() if key in names}
-        if len(values) != len(header.extFields) or values.get(FIELD_BATCH, "false") != "false":
+        if len(values) != len(header.extFields) or values.get(FIELD_BATCH, "false") not in ("false", "true"):
             return None
+        batch = values.get(FIELD_BATCH) == "true"
         topic = self.topics.get(values.get(FIELD_TOPIC, "").encode())
         fields = _plain_numbers(values)
-        properties = _stored_properties(values.get(FIELD_PROPERTIES, "").encode())
+        properties = _stored_properties(values.get(FIELD_PROPERTIES, "").encode(), batch)
         if topic is None or fields is None or properties is None:
             return None
         if (
@@ -588,7 +603,35 @@ class PlainSends:
         properties = properties + b"\x02" + self._cluster if properties else self._cluster
         if len(properties) > PROPERTIES_SIZE_MAX:
             return None
-        return header, topic, fields, properties, frame[8 + header_size :]
+        body = frame[8 + header_size :]
+        if not batch:
+            return header, topic, fields, [(fields[FIELD_FLAG], body, properties)]
+        items = self._batch_items(body, properties)
+        return None if items is None else (header, topic, fields, items)
+
+    def _batch_items(self, body, shared):
+        """The messages of a batch with their stored properties; None when something is odd or too much."""
+        items = []
+        position = 0
+        if len(body) > self._body_size_max:
+            return None
+        while position < len(body):
+            if len(body) - position < BATCH_ITEM_SIZE_MIN or len(items) == BATCH_COUNT_MAX:
+                return None
+            size, _, _, flag, body_size = struct.unpack_from(">iiiii", body, position)
+            if size > len(body) - position or not 0 <= body_size <= size - BATCH_ITEM_SIZE_MIN:
+                return None
+            start = position + 20
+            (properties_size,) = struct.unpack_from(">h", body, start + body_size)
+            if size != BATCH_ITEM_SIZE_MIN + body_size + properties_size:
+                return None
+            own = bytes(body[start + body_size + 2 : position + size])
+            if len(own) + 1 + len(shared) > PROPERTIES_SIZE_MAX:
+                return None
+            separator = b"\x02" if own and not own.endswith(b"\x02") else b""
+            items.append((flag, body[start : start + body_size], own + separator + shared))
+            position += size
+        return items or None
 
     def _record(
         self, size, topic, fields, properties, body, queue_offset, physical_offset, born_host, now_ms
@@ -613,13 +656,12 @@ class PlainSends:
             )
         )
 
-    def _response(self, opaque, queue_id, queue_offset, physical_offset):
-        header = b'%b%d%b%b%016X","queueOffset":"%d"},"flag":1,"language":"PYTHON","opaque":%d%b' % (
+    def _response(self, opaque, queue_id, queue_offset, physical_offsets):
+        header = b'%b%d%b%b","queueOffset":"%d"},"flag":1,"language":"PYTHON","opaque":%d%b' % (
             self._head,
             queue_id,
             self._middle,
-            self._host_hex,
-            physical_offset,
+            b",".join([self._host_hex + b"%016X" % offset for offset in physical_offsets]),
             queue_offset,
             opaque,
             self._tail,
@@ -658,8 +700,8 @@ class PlainSends:
             written: cython.Py_ssize_t
             header_size: cython.uint
             topic: PlainTopic
-            properties_size: cython.Py_ssize_t
             numbers: cython.longlong[14]
+            count: cython.Py_ssize_t
             while end - pos >= 8 and out_size + RESPONSE_SIZE_MAX <= RESPONSES_SIZE_MAX:
                 size = _get32(data + pos)
                 if size < 4 or size + 4 > self._frame_size_max or pos + 4 + size > end:
@@ -670,34 +712,135 @@ class PlainSends:
                 if not self._parse_header(data + pos + 8, header_size):
                     break
                 topic = self._plain_topic(data + pos + 8, numbers)
-                if topic is None:
+                if topic is None or not self._properties(data + pos + 8):
                     break
-                properties_size = self._properties(data + pos + 8)
-                if properties_size < 0 or size - 4 - header_size > self._body_size_max:
-                    break
-                written = self._write_record(
-                    target + position, limit - position, topic, numbers, properties_size,
-                    data + pos + 8 + header_size, size - 4 - header_size, physical_base + position,
-                    born, born_size, now_ms,
-                )  # fmt: skip
-                if written == 0:
+                self._body = data + pos + 8 + header_size
+                self._body_size = size - 4 - header_size
+                count = self._count_items(topic, born_size, limit - position, out_size)
+                if count == 0:
                     break
                 if not self._flag & FLAG_ONEWAY:
                     out_size += self._write_response(
                         out + out_size, numbers[FIELD_QUEUE_ID], topic.next_offsets[numbers[FIELD_QUEUE_ID]],
-                        physical_base + position,
+                        topic, born_size, physical_base + position, count,
                     )  # fmt: skip
-                topic.next_offsets[numbers[FIELD_QUEUE_ID]] += 1
-                topic.messages += 1
+                written = self._write_items(
+                    target + position,
+                    topic,
+                    numbers,
+                    count,
+                    physical_base + position,
+                    born,
+                    born_size,
+                    now_ms,
+                )
+                topic.messages += count
                 topic.size += written
                 position += written
-                self.count += 1
+                self.count += count
                 self.stored_size += written
                 pos += 4 + size
             self.position = position
             if out_size:
                 self.responses = PyBytes_FromStringAndSize(cython.cast(cython.p_char, out), out_size)
             return pos - start
+
+        @cython.cfunc
+        def _record_size(
+            self,
+            topic: PlainTopic,
+            born_size: cython.Py_ssize_t,
+            body_size: cython.Py_ssize_t,
+            own: cython.Py_ssize_t,
+        ) -> cython.Py_ssize_t:
+            """Of a record whose own properties, with separator, have ``own`` bytes."""
+            return (
+                RECORD_FIXED_SIZE + len(topic.name) + born_size - 8 + len(self._store_host) - 8
+                + body_size + own + self._shared_size
+            )  # fmt: skip
+
+        @cython.cfunc
+        def _count_items(
+            self,
+            topic: PlainTopic,
+            born_size: cython.Py_ssize_t,
+            room: cython.Py_ssize_t,
+            out_size: cython.Py_ssize_t,
+        ) -> cython.Py_ssize_t:
+            """How many messages the body holds; 0 when it is not plain or its records do not fit."""
+            position: cython.Py_ssize_t = 0
+            total: cython.Py_ssize_t = 0
+            count: cython.Py_ssize_t = 0
+            size: cython.longlong
+            body_size: cython.longlong
+            own: cython.Py_ssize_t
+            if self._body_size > self._body_size_max:
+                return 0
+            if not self._batch:
+                return 1 if self._record_size(topic, born_size, self._body_size, 0) <= room else 0
+            while position < self._body_size:
+                if self._body_size - position < BATCH_ITEM_SIZE_MIN or count == BATCH_COUNT_MAX:
+                    return 0
+                size = cython.cast(cython.int, _get32(self._body + position))
+                body_size = cython.cast(cython.int, _get32(self._body + position + 16))
+                if (
+                    size > self._body_size - position
+                    or body_size < 0
+                    or body_size > size - BATCH_ITEM_SIZE_MIN
+                ):
+                    return 0
+                own = (self._body[position + 20 + body_size] << 8) | self._body[position + 21 + body_size]
+                if own > PROPERTIES_SIZE_MAX or size != BATCH_ITEM_SIZE_MIN + body_size + own:
+                    return 0
+                if own + 1 + self._shared_size > PROPERTIES_SIZE_MAX:
+                    return 0
+                if own > 0 and self._body[position + size - 1] != 2:
+                    own += 1
+                total += self._record_size(topic, born_size, body_size, own)
+                count += 1
+                position += size
+            if total > room or (count > 1 and total > self._body_size_max + RECORD_SLACK_SIZE):
+                return 0
+            if count > 1 and count * BATCH_RESPONSE_SIZE > RESPONSES_SIZE_MAX - out_size - RESPONSE_SIZE_MAX:
+                return 0
+            return count
+
+        @cython.cfunc
+        def _write_items(
+            self,
+            target: cython.pointer(cython.uchar),
+            topic: PlainTopic,
+            numbers: cython.pointer(cython.longlong),
+            count: cython.Py_ssize_t,
+            physical_offset: cython.longlong,
+            born: cython.pointer(cython.const[cython.uchar]),
+            born_size: cython.Py_ssize_t,
+            now_ms: cython.longlong,
+        ) -> cython.Py_ssize_t:
+            """Write the records that _count_items found to fit; their size."""
+            written: cython.Py_ssize_t = 0
+            size: cython.Py_ssize_t
+            body_size: cython.Py_ssize_t
+            item: cython.pointer(cython.const[cython.uchar]) = self._body
+            k: cython.Py_ssize_t
+            if not self._batch:
+                written = self._write_record(
+                    target, topic, numbers, self._body, 0, self._body, self._body_size, physical_offset,
+                    born, born_size, now_ms,
+                )  # fmt: skip
+                topic.next_offsets[numbers[FIELD_QUEUE_ID]] += 1
+                return written
+            for k in range(count):
+                size = _get32(item)
+                body_size = _get32(item + 16)
+                numbers[FIELD_FLAG] = cython.cast(cython.int, _get32(item + 12))
+                written += self._write_record(
+                    target + written, topic, numbers, item + 22 + body_size, size - BATCH_ITEM_SIZE_MIN - body_size,
+                    item + 20, body_size, physical_offset + written, born, born_size, now_ms,
+                )  # fmt: skip
+                topic.next_offsets[numbers[FIELD_QUEUE_ID]] += 1
+                item += size
+            return written
 
         @cython.cfunc
         def _parse_header(
@@ -748,11 +891,15 @@ class PlainSends:
                 if i >= size:
                     return False
                 if p[i] == 0x7D:
-                    return i == size - 1 and (self._code == 310 or self._code == 10) and self._in_range()
+                    return i == size - 1 and self._is_send() and self._in_range()
                 if p[i] != 0x2C:
                     return False
                 i += 1
             return False
+
+        @cython.cfunc
+        def _is_send(self) -> cython.bint:
+            return self._code == 310 or self._code == 10 or self._code == 320
 
         @cython.cfunc
         def _in_range(self) -> cython.bint:
@@ -783,7 +930,7 @@ class PlainSends:
             key: cython.Py_ssize_t
             stop: cython.Py_ssize_t
             field: cython.int
-            if self._code != 310 and self._code != 10:
+            if not self._is_send():
                 return NOT_PLAIN  # every known client writes "code" before "extFields"
             while i + 5 < size and p[i] == 0x22:
                 if p[i + 2] == 0x22:  # the one-letter names of V2
@@ -817,7 +964,7 @@ class PlainSends:
         ) -> cython.int:
             name: bytes
             k: cython.int
-            if self._code == 310:
+            if self._code != 10:
                 return key[0] - 0x61 if size == 1 and 0x61 <= key[0] < 0x61 + FIELD_COUNT else -1
             for k in range(FIELD_COUNT):
                 name = V1_NAMES[k]
@@ -834,8 +981,13 @@ class PlainSends:
             found: object
             if self._sizes[FIELD_TOPIC] < 1 or not self._read_numbers(p, numbers):
                 return None
-            if self._sizes[FIELD_BATCH] >= 0 and (
-                self._sizes[FIELD_BATCH] != 5 or memcmp(p + self._values[FIELD_BATCH], b"false", 5) != 0
+            self._batch = (
+                self._sizes[FIELD_BATCH] == 4 and memcmp(p + self._values[FIELD_BATCH], b"true", 4) == 0
+            )
+            if (
+                self._sizes[FIELD_BATCH] >= 0
+                and not self._batch
+                and (self._sizes[FIELD_BATCH] != 5 or memcmp(p + self._values[FIELD_BATCH], b"false", 5) != 0)
             ):
                 return None
             found = self.topics.get(
@@ -869,33 +1021,33 @@ class PlainSends:
             return True
 
         @cython.cfunc
-        def _properties(self, p: cython.pointer(cython.const[cython.uchar])) -> cython.Py_ssize_t:
-            """The stored properties string into the scratch area; its size, or NOT_PLAIN."""
+        def _properties(self, p: cython.pointer(cython.const[cython.uchar])) -> cython.bint:
+            """The request's stored properties into the scratch area; False: not plain."""
             scratch: cython.pointer(cython.uchar) = cython.cast(cython.pointer(cython.uchar), self._scratch)
             cluster_size: cython.Py_ssize_t = len(self._cluster)
             n: cython.Py_ssize_t = 0
             if self._sizes[FIELD_PROPERTIES] > 0:
                 n = _unescape(p + self._values[FIELD_PROPERTIES], self._sizes[FIELD_PROPERTIES], scratch)
                 if n < 0:
-                    return NOT_PLAIN
-                n = _edit_properties(scratch, n)
+                    return False
+                n = _edit_properties(scratch, n, self._batch)
                 if n < 0:
-                    return NOT_PLAIN
+                    return False
             if n > 0:
                 scratch[n] = 2
                 n += 1
             memcpy(scratch + n, cython.cast(cython.p_char, self._cluster), cluster_size)
-            n += cluster_size
-            return n if n <= PROPERTIES_SIZE_MAX else NOT_PLAIN
+            self._shared_size = n + cluster_size
+            return self._shared_size <= PROPERTIES_SIZE_MAX
 
         @cython.cfunc
         def _write_record(
             self,
             r: cython.pointer(cython.uchar),
-            room: cython.Py_ssize_t,
             topic: PlainTopic,
             numbers: cython.pointer(cython.longlong),
-            properties_size: cython.Py_ssize_t,
+            own: cython.pointer(cython.const[cython.uchar]),
+            own_size: cython.Py_ssize_t,
             body: cython.pointer(cython.const[cython.uchar]),
             body_size: cython.Py_ssize_t,
             physical_offset: cython.longlong,
@@ -903,14 +1055,13 @@ class PlainSends:
             born_size: cython.Py_ssize_t,
             now_ms: cython.longlong,
         ) -> cython.Py_ssize_t:
-            """Write one record; its size, or 0 when it does not fit."""
+            """Write one record: its own properties (of a batch item), then those of the request; its size."""
             store_size: cython.Py_ssize_t = len(self._store_host)
             topic_size: cython.Py_ssize_t = len(topic.name)
-            size: cython.Py_ssize_t = RECORD_FIXED_SIZE + body_size + topic_size + properties_size
+            separator: cython.Py_ssize_t = 1 if own_size > 0 and own[own_size - 1] != 2 else 0
+            properties_size: cython.Py_ssize_t = own_size + separator + self._shared_size
+            size: cython.Py_ssize_t = self._record_size(topic, born_size, body_size, own_size + separator)
             sys_flag: cython.longlong = numbers[FIELD_SYS_FLAG] & ~0x30
-            size += born_size - 8 + store_size - 8
-            if size > room:
-                return 0
             if born_size == 20:
                 sys_flag |= SYS_FLAG_BORN_V6
             if store_size == 20:
@@ -939,7 +1090,11 @@ class PlainSends:
             r += 1 + topic_size
             r[0] = (properties_size >> 8) & 0xFF
             r[1] = properties_size & 0xFF
-            memcpy(r + 2, cython.cast(cython.p_char, self._scratch), properties_size)
+            memcpy(r + 2, own, own_size)
+            r += 2 + own_size
+            if separator:
+                r[0] = 2
+            memcpy(r + separator, cython.cast(cython.p_char, self._scratch), self._shared_size)
             return size
 
         @cython.cfunc
@@ -948,19 +1103,32 @@ class PlainSends:
             out: cython.pointer(cython.uchar),
             queue_id: cython.longlong,
             queue_offset: cython.longlong,
+            topic: PlainTopic,
+            born_size: cython.Py_ssize_t,
             physical_offset: cython.longlong,
+            count: cython.Py_ssize_t,
         ) -> cython.Py_ssize_t:
             n: cython.Py_ssize_t = 8
-            k: cython.int
-            nibble: cython.int
+            i: cython.Py_ssize_t
+            size: cython.Py_ssize_t
+            own: cython.Py_ssize_t
+            item: cython.pointer(cython.const[cython.uchar]) = self._body
             n += _copy(out + n, self._head)
             n += _write_number(out + n, queue_id)
             n += _copy(out + n, self._middle)
-            n += _copy(out + n, self._host_hex)
-            for k in range(16):
-                nibble = (physical_offset >> (60 - 4 * k)) & 15
-                out[n + k] = nibble + (0x30 if nibble < 10 else 0x37)
-            n += 16
+            for i in range(count):
+                if i > 0:
+                    out[n] = 0x2C
+                    n += 1
+                n += _copy(out + n, self._host_hex)
+                n += _write_hex(out + n, physical_offset)
+                if self._batch:
+                    size = _get32(item)
+                    own = size - BATCH_ITEM_SIZE_MIN - _get32(item + 16)
+                    if own > 0 and item[size - 1] != 2:
+                        own += 1
+                    physical_offset += self._record_size(topic, born_size, _get32(item + 16), own)
+                    item += size
             n += _copy(out + n, b'","queueOffset":"')
             n += _write_number(out + n, queue_offset)
             n += _copy(out + n, b'"},"flag":1,"language":"PYTHON","opaque":')
@@ -972,6 +1140,16 @@ class PlainSends:
 
 
 if cython.compiled:
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def _write_hex(out: cython.pointer(cython.uchar), value: cython.longlong) -> cython.Py_ssize_t:
+        k: cython.int
+        nibble: cython.int
+        for k in range(16):
+            nibble = (value >> (60 - 4 * k)) & 15
+            out[k] = nibble + (0x30 if nibble < 10 else 0x37)
+        return 16
 
     @cython.cfunc
     @cython.inline
@@ -1016,8 +1194,8 @@ def _plain_numbers(values: dict):
     return numbers
 
 
-def _stored_properties(text: bytes):
-    """What is stored of a client's properties: all but WAIT; None when one of them makes the send special."""
+def _stored_properties(text: bytes, keep_wait: bool):
+    """What is stored of a client's properties: all but WAIT (a batch keeps it); None when one makes the send special."""
     kept = {}
     for item in text.removesuffix(b"\x02").split(b"\x02") if text else ():
         name, separator, value = item.partition(b"\x01")
@@ -1028,6 +1206,7 @@ def _stored_properties(text: bytes):
         if name == b"WAIT":
             if value != b"true":
                 return None
-            continue
+            if not keep_wait:
+                continue
         kept[name] = item
     return b"\x02".join(kept.values()) if len(kept) <= PROPERTY_COUNT_MAX else None

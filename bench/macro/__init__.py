@@ -1,0 +1,1 @@
+"""Macro benchmarks: the whole broker beside the real Java broker, same generator, alternating."""
