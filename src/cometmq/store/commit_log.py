@@ -33,9 +33,9 @@ class CommitLog:
         self.error: OSError | None = None  # why the last reserve() failed
         self.last_store_timestamp_ms = 0
         self._current: MappedFile | None = None
-        self._view: memoryview = memoryview(b"")
-        self._base = 0
-        self._position = 0
+        self.view: memoryview = memoryview(b"")  # of the current file
+        self.base = 0  # physical offset of its first byte
+        self.position = 0  # after its last record
         self._limit = 0  # the current file has blocks up to here
         self._tell_at = 0
         self.preparer = Preparer(self.directory, self.file_size, ahead_size, open_files.ops)
@@ -51,7 +51,7 @@ class CommitLog:
     @property
     def end_offset(self) -> int:
         """Physical offset after the last record."""
-        return self._base + self._position
+        return self.base + self.position
 
     def file_at(self, physical_offset: int) -> MappedFile | None:
         if not self.files:
@@ -86,39 +86,39 @@ class CommitLog:
 
     def reserve(self, size: int) -> AppendSpace | None:
         """Room for `size` bytes of records; None with `error` set if the disk does not give it."""
-        if self._position + size + BLANK_SIZE > self._limit and not self._make_room(size):
+        if self.position + size + BLANK_SIZE > self._limit and not self._make_room(size):
             return None
-        return AppendSpace(self._view, self._position, self._limit - BLANK_SIZE, self._base)
+        return AppendSpace(self.view, self.position, self._limit - BLANK_SIZE, self.base)
 
     def advance(self, end_position: int) -> int:
         """Records up to this position of the current file are written; the new end offset."""
-        self._position = end_position
+        self.position = end_position
         if end_position >= self._tell_at:
             self._tell_preparer()
-        return self._base + end_position
+        return self.base + end_position
 
     def write_raw(self, physical_offset: int, data: memoryview) -> int:
         """Bytes of a master's log at exactly the end of ours; how many were taken (up to the end of the file)."""
-        if self._current is None or self._position == self.file_size:
+        if self._current is None or self.position == self.file_size:
             if not self._open_next(physical_offset - physical_offset % self.file_size):
                 raise StoreError(f"The commit log cannot grow in {self.directory} ({self.error}).")
-            self._position = physical_offset - self._base
-        size = min(len(data), self.file_size - self._position)
-        if not self._allocate(self._position + size):
+            self.position = physical_offset - self.base
+        size = min(len(data), self.file_size - self.position)
+        if not self._allocate(self.position + size):
             raise StoreError(f"The commit log cannot grow in {self.directory} ({self.error}).")
-        self._view[self._position : self._position + size] = data[:size]
-        self.advance(self._position + size)
+        self.view[self.position : self.position + size] = data[:size]
+        self.advance(self.position + size)
         return size
 
     def _make_room(self, size: int) -> bool:
         if self._current is None:
             return self._open_next(0) and self._allocate(size + BLANK_SIZE)
-        needed = self._position + size + BLANK_SIZE
+        needed = self.position + size + BLANK_SIZE
         if needed <= self.file_size:
             return self._allocate(needed)
-        view, position = self._view, self._position
+        view, position = self.view, self.position
         # The next file first: if the disk is full the log stays as it is and goes on when there is room.
-        if not self._open_next(self._base + self.file_size):
+        if not self._open_next(self.base + self.file_size):
             return False
         if position < self.file_size:
             write_blank(view, position, self.file_size)
@@ -156,19 +156,19 @@ class CommitLog:
     def _use(self, file: MappedFile | None, position: int) -> None:
         if self._current is not None:
             self._current.pinned = False
-        self._current, self._position = file, position
+        self._current, self.position = file, position
         if file is None:
-            self._view, self._base, self._limit = memoryview(b""), 0, 0
+            self.view, self.base, self._limit = memoryview(b""), 0, 0
             return
         file.pinned = True
-        self._view, self._base, self._limit = file.buffer(), file.start, file.allocated
+        self.view, self.base, self._limit = file.buffer(), file.start, file.allocated
         self._tell_preparer()
 
     def _tell_preparer(self) -> None:
         file = self._current
         assert file is not None
-        self._tell_at = self._position + self._advance_step
-        self.preparer.advance(file.path, file.start, self._view, self._position, file.allocated)
+        self._tell_at = self.position + self._advance_step
+        self.preparer.advance(file.path, file.start, self.view, self.position, file.allocated)
 
     # Life
 

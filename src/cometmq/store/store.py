@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from cometmq.clock import Clock, now_ms
@@ -53,6 +53,10 @@ SYNC_FLUSH_AHEAD_SIZE = (
     1 << 20
 )  # bytes; pages made ready ahead are dirty and would be synced with every commit
 IDLE_SWEEP_MS = 60_000
+# Their readers keep offsets of their own: such a queue must not begin at 0 again because nothing is in it.
+KEPT_TOPICS = (
+    SCHEDULE_TOPIC, "rmq_sys_timer_levels", "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+)  # fmt: skip
 
 log = logging.getLogger(__name__)
 
@@ -241,6 +245,11 @@ class MessageStore:
         refusal = self.put_refusal()
         return self._writer.put(message) if refusal is None else PutResult(refusal)
 
+    def put_all(self, messages: Sequence[StoreMessage]) -> list[PutResult]:
+        """Messages of different queues, all or none."""
+        refusal = self.put_refusal()
+        return self._writer.put_all(messages) if refusal is None else [PutResult(refusal) for _ in messages]
+
     def put_batch(self, batch: StoreBatch) -> PutResult:
         refusal = self.put_refusal()
         return self._writer.put_batch(batch) if refusal is None else PutResult(refusal)
@@ -253,10 +262,18 @@ class MessageStore:
 
     def commit(self, end_position: int) -> int:
         """Records up to this position of the reserved space are complete: dispatch them; the new end offset."""
-        end_offset = self.commit_log.advance(end_position)
-        self._dispatch()
-        if self.on_append is not None:
-            self.on_append()
+        commit_log = self.commit_log
+        view, start, base = commit_log.view, commit_log.position, commit_log.base
+        end_offset = commit_log.advance(end_position)
+        if self._dispatched != base + start:
+            self._dispatch()  # a new file was begun, or queues are behind
+            return end_offset
+        try:
+            self.table.dispatch(view, start, end_position, base)
+            self._dispatched = end_offset
+        except StoreError as error:
+            self._note_failure(error)
+        self._after_dispatch()
         return end_offset
 
     def append_raw(self, physical_offset: int, data: Buffer) -> int:
@@ -280,14 +297,19 @@ class MessageStore:
         """Bring queues and index up to the end of the log; a failure is kept and tried again by tick()."""
         log_end = self.commit_log.end_offset
         try:
-            while self._dispatched < log_end:
-                if not self._dispatch_file(log_end):
-                    break
+            while self._dispatched < log_end and self._dispatch_file(log_end):
+                pass
             self.dispatch_error = None
         except StoreError as error:
-            if self.dispatch_error is None:
-                log.error("records cannot be entered in their queues: %s", error)
-            self.dispatch_error = error
+            self._note_failure(error)
+        self._after_dispatch()
+
+    def _note_failure(self, error: StoreError) -> None:
+        if self.dispatch_error is None:
+            log.error("records cannot be entered in their queues: %s", error)
+        self.dispatch_error = error
+
+    def _after_dispatch(self) -> None:
         self.commit_log.last_store_timestamp_ms = self.table.last_store_timestamp_ms
         if self.table.woken:
             self.watches.wake()
@@ -459,7 +481,7 @@ class MessageStore:
         return len(expired)
 
     def _is_expired(self, queue: ConsumeQueue) -> bool:
-        last = queue.last_entry() if queue.topic != SCHEDULE_TOPIC else None
+        last = queue.last_entry() if queue.topic not in KEPT_TOPICS else None
         return last is not None and last.physical_offset < self.commit_log.min_offset
 
     def delete_expired_files(self) -> int:

@@ -5,14 +5,15 @@ The plain sends of the broker go past this by MessageStore.reserve() and commit(
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from cometmq.clock import Clock
 from cometmq.store.append_cy import record_size, write_record
 from cometmq.store.commit_log import CommitLog
 from cometmq.store.config import MESSAGE_SIZE_SLACK, StoreConfig
 from cometmq.store.dispatch_cy import properties_of_interest
-from cometmq.store.model import PutResult, PutStatus, StoreBatch, StoreMessage
+from cometmq.store.model import AppendSpace, PutResult, PutStatus, StoreBatch, StoreMessage
 from cometmq.store.queue_table import LMQ_PREFIX, MULTI_DISPATCH_SEPARATOR, RETRY_PREFIX, QueueTable
 
 TOPIC_SIZE_MAX = 127  # bytes; the length is a signed byte of the record
@@ -27,6 +28,13 @@ _MULTI_QUEUE_OFFSET = b"INNER_MULTI_QUEUE_OFFSET"
 Commit = Callable[[int], int]
 
 
+class _Draft(NamedTuple):
+    message: StoreMessage
+    topic: bytes
+    properties: bytes
+    size: int
+
+
 class LogWriter:
     def __init__(
         self, config: StoreConfig, commit_log: CommitLog, table: QueueTable, commit: Commit, now_ms: Clock
@@ -38,35 +46,69 @@ class LogWriter:
         self._now_ms = now_ms
 
     def put(self, message: StoreMessage) -> PutResult:
+        draft = self._draft(message)
+        if isinstance(draft, PutStatus):
+            return PutResult(draft)
+        space = self._log.reserve(draft.size)
+        if space is None:
+            return PutResult(PutStatus.CREATE_MAPPED_FILE_FAILED)
+        result = self._write(draft, space, space.position, self._now_ms())
+        result.end_offset = self._commit(space.position + draft.size)
+        return result
+
+    def put_all(self, messages: Sequence[StoreMessage]) -> list[PutResult]:
+        """Messages of different queues, all or none, also when the process dies meanwhile."""
+        timestamp_ms = self._now_ms()
+        drafts: list[_Draft] = []
+        for message in messages:
+            draft = self._draft(message)
+            if isinstance(draft, PutStatus):
+                return [PutResult(draft) for _ in messages]
+            drafts.append(draft)
+        space = self._log.reserve(sum(draft.size for draft in drafts))
+        if space is None:
+            return [PutResult(PutStatus.CREATE_MAPPED_FILE_FAILED) for _ in messages]
+        position = end = space.position + sum(draft.size for draft in drafts)
+        results: list[PutResult] = []
+        # The last record first: until the first one is complete, the log ends before all of them.
+        for draft in reversed(drafts):
+            position -= draft.size
+            results.insert(0, self._write(draft, space, position, timestamp_ms))
+        end_offset = self._commit(end)
+        for result in results:
+            result.end_offset = end_offset
+        return results
+
+    def _draft(self, message: StoreMessage) -> _Draft | PutStatus:
+        """What will be written for a message, or why it cannot be."""
         topic = message.topic.encode()
         properties = message.properties
         multi = self._multi_dispatch(message)
         if multi:
             if not self._light_queues_allowed(multi):
-                return PutResult(PutStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED)
+                return PutStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED
             properties = self._with_multi_offsets(properties, multi, message.queue_id)
         refusal = self._check(topic, message.queue_id, len(message.body), properties)
         if refusal is not None:
-            return PutResult(refusal)
+            return refusal
         size = record_size(
             message.born_host, message.store_host, len(message.body), len(topic), len(properties)
         )
         if size > min(self.config.max_message_size + MESSAGE_SIZE_SLACK, self.config.record_size_max):
-            return PutResult(PutStatus.MESSAGE_ILLEGAL)
-        space = self._log.reserve(size)
-        if space is None:
-            return PutResult(PutStatus.CREATE_MAPPED_FILE_FAILED)
-        physical_offset = space.physical_base + space.position
+            return PutStatus.MESSAGE_ILLEGAL
+        return _Draft(message, topic, properties, size)
+
+    def _write(self, draft: _Draft, space: AppendSpace, position: int, timestamp_ms: int) -> PutResult:
+        message = draft.message
+        physical_offset = space.physical_base + position
         queue_offset = self._next_offset(message.topic, message.queue_id, message.sys_flag)
-        timestamp_ms = self._now_ms()
-        end = write_record(
-            space.buffer, space.position, physical_offset, queue_offset, timestamp_ms, topic, message.queue_id,
-            message.body, properties, message.flag, message.sys_flag, message.born_timestamp_ms,
+        write_record(
+            space.buffer, position, physical_offset, queue_offset, timestamp_ms, draft.topic, message.queue_id,
+            message.body, draft.properties, message.flag, message.sys_flag, message.born_timestamp_ms,
             message.born_host, message.store_host, message.reconsume_times, message.prepared_transaction_offset,
         )  # fmt: skip
-        end_offset = self._commit(end)
         return PutResult(
-            PutStatus.PUT_OK, physical_offset, size, queue_offset, end_offset, timestamp_ms, [physical_offset]
+            PutStatus.PUT_OK, physical_offset, draft.size, queue_offset, -1, timestamp_ms, [physical_offset]
         )
 
     def put_batch(self, batch: StoreBatch) -> PutResult:
