@@ -12,6 +12,7 @@ import pytest
 from wire_client import running_broker, until
 
 from cometmq.broker.broker import Broker
+from cometmq.clock import now_ms
 from cometmq.protocol.codes import RequestCode
 from cometmq.protocol.command import RemotingCommand
 from cometmq.protocol.message import Message
@@ -330,6 +331,26 @@ def test_store_failures_have_the_words_clients_know(
                     r"message store has been shut down, etc\.",
                     response.remark or "",
                 )
+
+    run(main())
+
+
+def test_full_disk_refuses_sends_until_there_is_room(run: Any, tmp_path: Path) -> None:
+    """Row 19: the levels are lowered below what the disk has in use, and raised again."""
+
+    async def main() -> None:
+        warning = "rocketmq.broker.diskSpaceWarningLevelRatio"
+        forcibly = "rocketmq.broker.diskSpaceCleanForciblyRatio"
+        jump = [0]
+        async with running_broker(tmp_path, now_ms=lambda: now_ms() + jump[0]) as (broker, client):
+            assert (await client.send("TopicA")).code == 0
+            for full, code in ((True, 14), (False, 0)):
+                levels = {warning: "0.001", forcibly: "0.0005"} if full else {warning: "1", forcibly: "1"}
+                broker.config.system_properties.update(levels)
+                broker.store.reconfigure(broker.config.store_config())
+                jump[0] += 60_000  # the disk is looked at now and then
+                broker.store.tick()
+                assert (await client.send("TopicA")).code == code
 
     run(main())
 

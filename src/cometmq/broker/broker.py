@@ -15,8 +15,6 @@ from __future__ import annotations
 import asyncio
 import importlib
 import logging
-import os
-import shutil
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -159,8 +157,8 @@ class Broker:
 
     def disk_ratios(self) -> tuple[float, float, float]:
         """How full the disks of log, queues and index are, 0 to 1."""
-        root = self.config.store_path_root_dir
-        return _disk_ratio(self.config.store_path_commit_log), _disk_ratio(root), _disk_ratio(root)
+        log_percent, queue_percent = self.store.retention.disk.percents()
+        return log_percent / 100, queue_percent / 100, queue_percent / 100
 
     # -- start -----------------------------------------------------------------------------------------------
 
@@ -303,14 +301,3 @@ class Broker:
         housekeeping.save_filters(self)
         self.files.close()
         self.store.close()
-
-
-def _disk_ratio(path: str) -> float:
-    """Of the least full one when several paths are given; 0 when it cannot be told."""
-    ratios = []
-    for directory in path.split(","):
-        while directory and not os.path.exists(directory):
-            directory = os.path.dirname(directory)
-        usage = shutil.disk_usage(directory or ".")
-        ratios.append(usage.used / usage.total)
-    return min(ratios)
