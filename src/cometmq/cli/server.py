@@ -9,6 +9,7 @@ import argparse
 import asyncio
 import contextlib
 import gc
+import logging
 import os
 import signal
 import sys
@@ -17,6 +18,8 @@ from typing import Any, Protocol
 
 from cometmq.errors import ConfigError
 from cometmq.logging_setup import LEVELS, set_up_logging
+
+log = logging.getLogger(__name__)
 
 STOP_LIMIT_S = 5.0
 
@@ -81,8 +84,10 @@ async def _serve(server: Server, ready: Callable[[], Coroutine[Any, Any, None]])
         await stop.wait()
     finally:
         # Also after a failed start: what did start must let go of its files and ports.
-        with contextlib.suppress(asyncio.TimeoutError):
+        try:
             await asyncio.wait_for(server.stop(), STOP_LIMIT_S)
+        except TimeoutError:
+            log.error("stopping took longer than %g s; the store recovers with the next start", STOP_LIMIT_S)
     return 0
 
 
