@@ -41,9 +41,9 @@ def frame(number: int, size: int) -> bytes:
         f"UNIQ_KEY\\u00017F000001292630946E094CC1{number:08X}\\u0002WAIT\\u0001true\\u0002TAGS\\u0001TagA"
     )
     header = (
-        '{"code":310,"extFields":{"a":"PG_bench","b":"%s","c":"TBW102","d":"4","e":"%d","f":"0","g":"1794778956313",'
-        '"h":"0","i":"%s","j":"0","k":"false","m":"false","n":"broker-a"},"flag":0,"language":"JAVA","opaque":%d,'
-        '"serializeTypeCurrentRPC":"JSON","version":407}' % (TOPIC, number % QUEUES, properties, number)
+        f'{{"code":310,"extFields":{{"a":"PG_bench","b":"{TOPIC}","c":"TBW102","d":"4","e":"{number % QUEUES}","f":"0",'
+        f'"g":"1794778956313","h":"0","i":"{properties}","j":"0","k":"false","m":"false","n":"broker-a"}},"flag":0,'
+        f'"language":"JAVA","opaque":{number},"serializeTypeCurrentRPC":"JSON","version":407}}'
     ).encode()
     body = bytes([number % 256]) * size
     return struct.pack(">II", 4 + len(header) + len(body), len(header)) + header + body

@@ -42,7 +42,8 @@ def frame(
 ) -> bytes:
     values: dict[str, str | None] = {
         "a": "PG", "b": TOPIC, "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1794778956000", "h": "0",
-        "i": "UNIQ_KEY=7F0001;WAIT=true;TAGS=TagA".translate(SEPARATORS), "j": "0", "k": "false", "m": "false", "n": "b",
+        "i": "UNIQ_KEY=7F0001;WAIT=true;TAGS=TagA".translate(SEPARATORS), "j": "0", "k": "false",
+        "m": "false", "n": "b",
     }  # fmt: skip
     values.update(fields)
     ext = {V1_NAMES[key] if code == 10 else key: value for key, value in values.items() if value is not None}
@@ -76,9 +77,11 @@ items = st.builds(
 
 property_texts = st.sampled_from(
     [
-        "UNIQ_KEY=7F0001;WAIT=true;TAGS=TagA", "WAIT=true", "", "KEYS=k1 k2;UNIQ_KEY=u;TAGS=标签;名=值", "WAIT=false;a=1", "a=1;a=2",
+        "UNIQ_KEY=7F0001;WAIT=true;TAGS=TagA", "WAIT=true", "", "KEYS=k1 k2;UNIQ_KEY=u;TAGS=标签;名=值",
+        "WAIT=false;a=1", "a=1;a=2",
         "a=1;;b=2", "a=1;b=", "=x;a=1", "a=1;", "lonely", "CLUSTER=other", 'q="x\\y/z', "a=b=c",
-        "x=" + "y" * 32_700, "p=" + "y" * 30_000, ";".join(f"k{i}=v" for i in range(40)), "tab=\t", "BUYER_ID=1;WAIT=TRUE",
+        "x=" + "y" * 32_700, "p=" + "y" * 30_000, ";".join(f"k{i}=v" for i in range(40)),
+        "tab=\t", "BUYER_ID=1;WAIT=TRUE",
     ]
 ).map(lambda text: text.translate(SEPARATORS))  # fmt: skip
 

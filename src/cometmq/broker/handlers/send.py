@@ -16,6 +16,7 @@ import time
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
+from cometmq.broker.timers import TIMER_NAMES
 from cometmq.broker.topics import (
     DLQ_PREFIX,
     NO_SEND_TOPICS,
@@ -217,7 +218,8 @@ def retry_target(
         tries_max = header.max_reconsume_times
     if (header.reconsume_times or 0) < tries_max:
         return None
-    properties.pop(names.PROPERTY_DELAY, None)
+    for name in (names.PROPERTY_DELAY, *TIMER_NAMES):
+        properties.pop(name, None)
     return broker.topics.find_or_create(DLQ_PREFIX + group, queue_nums=1).topic_name
 
 
@@ -289,6 +291,8 @@ def _send_batch(broker: Broker, send: Send) -> RemotingCommand | None:
         wait_store_ok=wait_store_ok(properties),
     )
     result = broker.store.put_batch(batch)
+    if result.ok and broker.plain_sends is not None:
+        broker.plain_sends.admit(topic)
     return _answer_put(broker, send, result, header.topic, batch.wait_store_ok)
 
 
@@ -313,7 +317,9 @@ def refuse_batch(
 ) -> Refusal | None:
     if len(header.topic) > TOPIC_LENGTH_MAX:
         return Refusal(ResponseCode.MESSAGE_ILLEGAL, f"message topic length too long {len(header.topic)}")
-    delayed = names.PROPERTY_DELAY in properties and properties[names.PROPERTY_DELAY] != "0"
+    delayed = properties.get(names.PROPERTY_DELAY, "0") != "0" or any(
+        name in properties for name in TIMER_NAMES
+    )
     too_long = any(len(item.properties) + 1 + shared_size > PROPERTIES_SIZE_MAX for item in items or ())
     size_max = broker.config.max_message_size
     if not items or header.sys_flag & TRANSACTION_MASK or delayed or too_long or body_size > size_max:
