@@ -125,17 +125,15 @@ class LiveClient:
     async def send(
         self, topic: str, queue_id: int = 0, body: bytes = b"hello", **header: Any
     ) -> RemotingCommand:
-        fields = SendMessageHeader(
-            producer_group="PG",
-            topic=topic,
-            default_topic="TBW102",
-            default_topic_queue_nums=4,
-            queue_id=queue_id,
-            sys_flag=0,
-            born_timestamp=wall_clock(),
-            flag=0,
-            **header,
-        )
+        values: dict[str, Any] = {
+            "producer_group": "PG",
+            "default_topic": "TBW102",
+            "default_topic_queue_nums": 4,
+            "sys_flag": 0,
+            "born_timestamp": wall_clock(),
+            "flag": 0,
+        }
+        fields = SendMessageHeader(topic=topic, queue_id=queue_id, **{**values, **header})
         v2 = SendMessageV2Header(**{name: getattr(fields, name) for name in fields.__struct_fields__})
         return await self.call(RequestCode.SEND_MESSAGE_V2, v2, body)
 

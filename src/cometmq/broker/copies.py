@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from cometmq.protocol import properties as names
 from cometmq.protocol.message import MessageExt
 from cometmq.protocol.properties import encode_properties
-from cometmq.store.model import StoreMessage
+from cometmq.store.model import PutStatus, StoreMessage
+
+if TYPE_CHECKING:
+    from cometmq.broker.broker import Broker
+
+log = logging.getLogger(__name__)
+
+NEVER_STORED = (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED)
 
 
 def properties_text(properties: Mapping[str, str]) -> bytes:
@@ -52,3 +61,21 @@ def real_target(message: MessageExt) -> tuple[str, int] | None:
     topic = message.properties.get(names.PROPERTY_REAL_TOPIC)
     queue_id = message.properties.get(names.PROPERTY_REAL_QUEUE_ID, "")
     return (topic, int(queue_id)) if topic and queue_id.isdecimal() else None
+
+
+def deliver_copy(broker: Broker, message: MessageExt, topic: str, queue_id: int) -> bool:
+    """Store a waiting message at its target; False when it must be tried again.
+
+    A message that the store will never take (maxMessageSize was lowered meanwhile) is left behind with a word in the
+    log: it must not hold up those behind it.
+    """
+    result = broker.store.put(copy_of(message, topic=topic, queue_id=queue_id))
+    if result.ok:
+        broker.stats.count_put(topic, queue_id, 1, result.size)
+    elif result.status in NEVER_STORED:
+        log.error(
+            "waiting message cannot be stored topic=%s id=%s physical_offset=%d status=%s",
+            topic, message.msg_id, message.physical_offset, result.status.name,
+        )  # fmt: skip
+        return True
+    return result.ok

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
 
+from cometmq.errors import RemoteProtocolError
 from cometmq.protocol import json_java
 from cometmq.protocol.message import MessageExt
 from cometmq.protocol.record_cy import decode_records
@@ -28,12 +29,148 @@ log = logging.getLogger(__name__)
 
 POLL_MS = 100
 RETRY_MS = 100  # after a put that the store refused
+ERROR_MS = 10_000  # after something unforeseen
 DELIVERIES_PER_TURN = 200
 READ_COUNT = 64
-READ_SIZE = 1_048_576  # bytes
 
-Deliver = Callable[[MessageExt], bool]  # False: not now, try again
-Due = Callable[[MessageExt, "int | None"], int]  # (message, tags code of its queue entry) -> ms
+
+class Waiting(NamedTuple):
+    """A message and the number in its queue entry: in the schedule topic that is its delivery time."""
+
+    message: MessageExt
+    tags_code: int
+
+
+class DelayQueue:
+    """Subclasses say when a message is due and what happens to it then."""
+
+    def __init__(self, broker: Broker, topic: str, queue_id: int) -> None:
+        self.topic = topic
+        self.queue_id = queue_id
+        self.next_offset = 0
+        self.delivered = 0
+        self._broker = broker
+        self._store = broker.store
+        self._due_ms: int | None = None  # of the first message, when it is known
+        self._looked_ms = 0  # at the clock
+        self._timer: asyncio.TimerHandle | None = None
+        self._watch = broker.store.watch(topic, queue_id, self._appended)
+        self._stopped = False
+
+    def due_ms(self, waiting: Waiting) -> int:
+        """When something is to be done with a message."""
+        raise NotImplementedError
+
+    def out_ms(self, waiting: Waiting) -> int:
+        """When a message shall be delivered."""
+        raise NotImplementedError
+
+    def deliver(self, message: MessageExt) -> bool:
+        """Do it; False: not now, try again."""
+        raise NotImplementedError
+
+    # -- life -----------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        low = self._store.min_offset(self.topic, self.queue_id)
+        high = self._store.max_offset(self.topic, self.queue_id)
+        self.next_offset = min(max(self.next_offset, low), high)
+        self._soon(0)
+
+    def stop(self) -> None:
+        self._stopped = True
+        self._watch.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    @property
+    def pending(self) -> int:
+        return self._store.max_offset(self.topic, self.queue_id) - self.next_offset
+
+    def rescue(self, physical_offset: int) -> bool:
+        """The log is about to lose what lies below an offset: store what waits there anew. False: not possible."""
+        for waiting in self._waiting():
+            if waiting.message.physical_offset >= physical_offset:
+                break
+            if not self._broker.timers.keep_waiting(waiting.message, self.out_ms(waiting)):
+                return False
+            self._done(waiting.message)
+        return True
+
+    # -- turns ----------------------------------------------------------------------------------------------------
+
+    def _soon(self, delay_ms: int) -> None:
+        if not self._stopped:
+            self._timer = asyncio.get_running_loop().call_later(delay_ms / 1000, self._run)
+
+    def _appended(self, topic: str, queue_id: int) -> None:
+        if self._timer is None:
+            self._soon(0)
+
+    def _run(self) -> None:
+        self._timer = None
+        now = self._broker.now_ms()
+        clock_went_back, self._looked_ms = now < self._looked_ms, now
+        if self._due_ms is not None and now < self._due_ms and not clock_went_back:
+            self._soon(min(self._due_ms - now, POLL_MS))
+            return
+        try:
+            wait_ms = self._work()
+        except Exception:
+            log.exception(
+                "delayed messages wait topic=%s queue=%d offset=%d",
+                self.topic, self.queue_id, self.next_offset,
+            )  # fmt: skip
+            wait_ms = ERROR_MS
+        if wait_ms is not None:
+            self._soon(wait_ms)
+
+    def _work(self) -> int | None:
+        """Deliver what is due; how long to wait before the next look, None until something is appended."""
+        for count, waiting in enumerate(self._waiting()):
+            if count == DELIVERIES_PER_TURN:
+                return 0
+            due_ms, now = self.due_ms(waiting), self._broker.now_ms()
+            if due_ms > now:
+                self._due_ms = due_ms
+                return min(due_ms - now, POLL_MS)
+            if not self.deliver(waiting.message):
+                return RETRY_MS
+            self._done(waiting.message)
+            self.delivered += 1
+        return None
+
+    def _done(self, message: MessageExt) -> None:
+        self._due_ms = None
+        self.next_offset = message.queue_offset + 1
+
+    def _waiting(self) -> Iterator[Waiting]:
+        """The messages from ``next_offset`` on, in order, as long as each is done with before the next is asked for."""
+        while (batch := self._read()) is not None:
+            yield from batch
+
+    def _read(self, count: int = READ_COUNT) -> list[Waiting] | None:
+        """The next messages; an empty list when the offset had to be moved, None at the end of the queue."""
+        codes = _TagsCodes()
+        result = self._store.get(self.topic, self.queue_id, self.next_offset, count, filter=codes)
+        if result.status is GetStatus.FOUND:
+            messages = list(_decoded(result.slices))
+            if not messages and count > 1:
+                return self._read(1)  # a damaged record among them
+            if not messages:
+                self._skip(self.next_offset + 1, "cannot be read")
+            return [Waiting(*pair) for pair in zip(messages, codes.codes, strict=False)]
+        if result.next_offset > self.next_offset or result.status is GetStatus.OFFSET_OVERFLOW_BADLY:
+            self._skip(result.next_offset, result.status.name)
+            return []
+        return None
+
+    def _skip(self, queue_offset: int, reason: str) -> None:
+        log.error(
+            "delayed messages are gone topic=%s queue=%d from=%d to=%d: %s",
+            self.topic, self.queue_id, self.next_offset, queue_offset, reason,
+        )  # fmt: skip
+        self.next_offset = queue_offset
 
 
 class _TagsCodes:
@@ -52,104 +189,13 @@ class _TagsCodes:
         return True
 
 
-class DelayQueue:
-    def __init__(self, broker: Broker, topic: str, queue_id: int, *, due: Due, deliver: Deliver) -> None:
-        self.topic = topic
-        self.queue_id = queue_id
-        self.next_offset = 0
-        self.delivered = 0
-        self._broker = broker
-        self._due = due
-        self._deliver = deliver
-        self._due_ms: int | None = None  # of the first message, when it is known
-        self._timer: asyncio.TimerHandle | asyncio.Handle | None = None
-        self._watch = broker.store.watch(topic, queue_id, self._appended)
-        self._stopped = False
-
-    def start(self) -> None:
-        low = self._broker.store.min_offset(self.topic, self.queue_id)
-        high = self._broker.store.max_offset(self.topic, self.queue_id)
-        self.next_offset = min(max(self.next_offset, low), high)
-        self._soon(0)
-
-    def stop(self) -> None:
-        self._stopped = True
-        self._watch.cancel()
-        if self._timer is not None:
-            self._timer.cancel()
-
-    @property
-    def pending(self) -> int:
-        return self._broker.store.max_offset(self.topic, self.queue_id) - self.next_offset
-
-    def _soon(self, delay_ms: int) -> None:
-        if not self._stopped:
-            self._timer = asyncio.get_running_loop().call_later(delay_ms / 1000, self._run)
-
-    def _appended(self, topic: str, queue_id: int) -> None:
-        if self._timer is None:
-            self._soon(0)
-
-    def _run(self) -> None:
-        self._timer = None
-        now = self._broker.now_ms()
-        if self._due_ms is not None and self._due_ms > now:
-            self._soon(min(self._due_ms - now, POLL_MS))
-            return
+def _decoded(parts: Iterable[memoryview]) -> Iterator[MessageExt]:
+    """The messages up to the first damaged record."""
+    for part in parts:
         try:
-            wait_ms = self._work()
-        except Exception:
-            log.exception(
-                "delayed messages wait topic=%s queue=%d offset=%d",
-                self.topic,
-                self.queue_id,
-                self.next_offset,
-            )
-            wait_ms = RETRY_MS
-        if wait_ms is not None:
-            self._soon(wait_ms)
-
-    def _work(self) -> int | None:
-        """Deliver what is due; how long to wait before the next look, None until something is appended."""
-        budget = DELIVERIES_PER_TURN
-        while budget > 0:
-            messages = self._read()
-            if messages is None:
-                return None
-            for message, tags_code in messages:
-                due_ms = self._due(message, tags_code)
-                now = self._broker.now_ms()
-                if due_ms > now:
-                    self._due_ms = due_ms
-                    return min(due_ms - now, POLL_MS)
-                if not self._deliver(message):
-                    return RETRY_MS
-                self._due_ms = None
-                self.next_offset = message.queue_offset + 1
-                self.delivered += 1
-                budget -= 1
-        return 0
-
-    def _read(self) -> list[tuple[MessageExt, int | None]] | None:
-        """The next messages; an empty list when the offset had to be moved, None at the end of the queue."""
-        codes = _TagsCodes()
-        result = self._broker.store.get(
-            self.topic, self.queue_id, self.next_offset, READ_COUNT, max_bytes=READ_SIZE, filter=codes
-        )
-        if result.status is GetStatus.FOUND:
-            messages = [message for part in result.slices for message in decode_records(part)]
-            known: list[int | None] = (
-                list(codes.codes) if len(codes.codes) == len(messages) else [None] * len(messages)
-            )
-            return list(zip(messages, known, strict=True))
-        if result.next_offset > self.next_offset or result.status is GetStatus.OFFSET_OVERFLOW_BADLY:
-            log.warning(
-                "delayed messages are gone topic=%s queue=%d from=%d to=%d status=%s",
-                self.topic, self.queue_id, self.next_offset, result.next_offset, result.status.name,
-            )  # fmt: skip
-            self.next_offset = result.next_offset
-            return []
-        return None
+            yield from decode_records(part)
+        except RemoteProtocolError:
+            return
 
 
 class DelayQueues:
@@ -170,6 +216,13 @@ class DelayQueues:
         for queue in self.queues.values():
             queue.stop()
         self.queues = {}
+
+    def rescue(self, physical_offset: int) -> bool:
+        return all(queue.rescue(physical_offset) for queue in self.queues.values())
+
+    @property
+    def pending(self) -> int:
+        return sum(queue.pending for queue in self.queues.values())
 
     def offsets(self) -> dict[int, int]:
         """Level -> offset of the first message that was not delivered."""

@@ -1,17 +1,20 @@
 """Transactional messages: half messages, their end by commit or rollback, and the check-back of those without an end.
 
 Theory of operation. A half message is stored in RMQ_SYS_TRANS_HALF_TOPIC, queue 0, where no consumer sees it. Its end
-is noted by an *op* record in RMQ_SYS_TRANS_OP_HALF_TOPIC whose body is the half message's queue offset; a commit first
-stores the message at its real target. Progress is two ordinary consumer offsets of the group CID_RMQ_SYS_TRANS: all
-half messages below the first, and all op records below the second, are settled.
+is noted by an *op* record in RMQ_SYS_TRANS_OP_HALF_TOPIC whose body is the half message's queue offset; a commit
+stores the message at its real target together with the op record, both or none. Progress is two ordinary consumer
+offsets of the group CID_RMQ_SYS_TRANS: all half messages below the first, and all op records below the second, are
+settled.
 
-In memory stand ``_ended`` (half offset -> op offset, for half offsets at or above the progress) and ``_moved`` (a half
-message that was stored again, old offset -> new one: a check or a renewal moves it to the end of the queue). Both
-are rebuilt at start from the two queues. They make the end of a transaction happen once: a repeated commit, a rollback
-after a commit, or a late commit of a message that was meanwhile moved finds its transaction here.
+A check or a renewal stores a half message again, at the end of the queue; TRAN_PREPARED_QUEUE_OFFSET says where it
+stood first, and that first offset is the transaction's identity. In memory stand ``_ended`` (half offset -> op offset)
+and ``_newest`` (first offset -> offset of the newest copy), both for what lies at or above the progress; they are
+rebuilt at start from the two queues. They make the end of a transaction happen once: a repeated commit, a rollback
+after a commit, or a commit of an old copy finds its transaction here.
 
 A check round walks the half queue from the progress on. A message without an end that is old enough is stored again
-with its counter raised, and a producer of its group is asked. Loop thread only.
+with its counter raised, and a producer of its group is asked. After ``transactionCheckMax`` questions it is given up:
+a copy goes to TRANS_CHECK_MAX_TIME_TOPIC, and only the producer itself can still commit it. Loop thread only.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ from cometmq.protocol.codes import RequestCode
 from cometmq.protocol.command import RemotingCommand
 from cometmq.protocol.headers import CheckTransactionStateHeader
 from cometmq.protocol.message import MessageExt
-from cometmq.protocol.record_cy import decode_records, encode_message
+from cometmq.protocol.record_cy import decode_record, decode_records, encode_message
 from cometmq.protocol.sys_flag import TRANSACTION_COMMIT, TRANSACTION_MASK
 from cometmq.store.model import GetStatus, PutResult, StoreMessage
 
@@ -46,6 +49,12 @@ READ_COUNT = 64
 MESSAGES_PER_TURN = 100
 ROUND_MS_MAX = 60_000
 GIVEN_UP_COUNT_MAX = 10_000  # of which a late commit is still taken
+HOUR_MS = 3_600_000
+UNKNOWN = -1
+NUMBER_LENGTH_MAX = 18  # digits
+
+# What only the broker writes into a half message.
+OWN_PROPERTIES = (names.PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET, names.PROPERTY_TRANSACTION_CHECK_TIMES)
 
 
 class Verdict(enum.Enum):
@@ -62,8 +71,8 @@ class Transactions:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._ended: dict[int, int] = {}
-        self._moved: dict[int, int] = {}
-        self._given_up: dict[int, None] = {}
+        self._newest: dict[int, int] = {}
+        self._given_up: dict[str, None] = {}  # by identity(), oldest first
         self._round: asyncio.Task[None] | None = None
         self.checks_sent = 0
         self.given_up = 0
@@ -75,6 +84,12 @@ class Transactions:
     def stop(self) -> None:
         if self._round is not None:
             self._round.cancel()
+
+    @property
+    def pending(self) -> int:
+        """Half messages without an end, roughly: copies and what is settled already may be among them."""
+        stored = self._broker.store.max_offset(TRANS_HALF_TOPIC, HALF_QUEUE_ID) - self.half_offset
+        return max(stored - len(self._ended), 0)
 
     # -- progress -------------------------------------------------------------------------------------------------
 
@@ -91,19 +106,32 @@ class Transactions:
         return max(committed, self._broker.store.min_offset(topic, HALF_QUEUE_ID))
 
     def _load(self) -> None:
-        half_offset = self.half_offset
-        for op in self._walk(TRANS_OP_HALF_TOPIC, self.op_offset):
+        self._ended, self._newest, self._given_up = {}, {}, {}
+        # A log that was cut, or queues that were removed: what comes now must not look settled.
+        half_end = self._broker.store.max_offset(TRANS_HALF_TOPIC, HALF_QUEUE_ID)
+        op_end = self._broker.store.max_offset(TRANS_OP_HALF_TOPIC, HALF_QUEUE_ID)
+        half_offset, op_offset = min(self.half_offset, half_end), min(self.op_offset, op_end)
+        if (half_offset, op_offset) != (self.half_offset, self.op_offset):
+            self._commit_progress(half_offset, op_offset)
+        for op in self._walk(TRANS_OP_HALF_TOPIC, op_offset):
             if op.stored_body.isdigit() and int(op.stored_body) >= half_offset:
                 self._ended[int(op.stored_body)] = op.queue_offset
+        stored_last: dict[str, int] = {}
         for half in self._walk(TRANS_HALF_TOPIC, half_offset):
-            first = _number(half, names.PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET)
-            if first is not None:
-                self._moved[self._newest(first)] = half.queue_offset
+            stored_last[identity(half)] = half.physical_offset
+            if first_offset(half) != half.queue_offset:
+                self._newest[first_offset(half)] = half.queue_offset
+        given_up_end = self._broker.store.max_offset(TRANS_CHECK_MAX_TIME_TOPIC, HALF_QUEUE_ID)
+        for given_up in self._walk(TRANS_CHECK_MAX_TIME_TOPIC, max(given_up_end - GIVEN_UP_COUNT_MAX, 0)):
+            if given_up.physical_offset > stored_last.get(identity(given_up), -1):  # it was not resumed since
+                self._given_up[identity(given_up)] = None
 
     def _walk(self, topic: str, queue_offset: int) -> Iterator[MessageExt]:
-        """All messages of a system queue from an offset on."""
-        while True:
-            result = self._broker.store.get(topic, HALF_QUEUE_ID, queue_offset, READ_COUNT)
+        """The messages of a system queue from an offset on, up to the present end."""
+        end = self._broker.store.max_offset(topic, HALF_QUEUE_ID)
+        while queue_offset < end:
+            count = min(READ_COUNT, end - queue_offset)
+            result = self._broker.store.get(topic, HALF_QUEUE_ID, queue_offset, count)
             if result.status is GetStatus.FOUND:
                 for part in result.slices:
                     yield from decode_records(part)
@@ -111,62 +139,108 @@ class Transactions:
                 return
             queue_offset = result.next_offset
 
+    def _settle(self, half_offset: int) -> None:
+        """Everything below half_offset is done: move the two progress marks and forget what lies below."""
+        self._ended = {half: op for half, op in self._ended.items() if half >= half_offset}
+        self._newest = {first: newest for first, newest in self._newest.items() if newest >= half_offset}
+        op_end = self._broker.store.max_offset(TRANS_OP_HALF_TOPIC, HALF_QUEUE_ID)
+        self._commit_progress(half_offset, min(self._ended.values(), default=op_end))
+
+    def _commit_progress(self, half_offset: int, op_offset: int) -> None:
+        commit = self._broker.offsets.commit
+        commit(TRANSACTION_GROUP, TRANS_HALF_TOPIC, HALF_QUEUE_ID, half_offset)
+        commit(TRANSACTION_GROUP, TRANS_OP_HALF_TOPIC, HALF_QUEUE_ID, op_offset)
+
     # -- the life of one transaction ------------------------------------------------------------------------------
 
     def prepare(self, message: StoreMessage, properties: dict[str, str]) -> None:
         """Redirect a message that is about to be stored into the half queue."""
+        for name in OWN_PROPERTIES:  # of a message that was consumed and is sent again
+            properties.pop(name, None)
         send_elsewhere(message, properties, TRANS_HALF_TOPIC, HALF_QUEUE_ID)
         message.sys_flag &= ~TRANSACTION_MASK
 
-    def is_ended(self, half_offset: int) -> bool:
-        newest = self._newest(half_offset)
-        if newest in self._given_up:
+    def is_half(self, message: MessageExt) -> bool:
+        """The message stands in the half queue where it says."""
+        entries = self._broker.store.queue_entries(TRANS_HALF_TOPIC, HALF_QUEUE_ID, message.queue_offset, 1)
+        return message.topic == TRANS_HALF_TOPIC and any(
+            entry.physical_offset == message.physical_offset for entry in entries
+        )
+
+    def is_ended(self, half: MessageExt) -> bool:
+        if identity(half) in self._given_up:
             return False  # late, but the producer has spoken at last
+        newest = self._newest_of(half)
         return newest in self._ended or newest < self.half_offset
 
     def commit(self, half: MessageExt) -> PutResult | None:
         """Store the message at its real target, once; None when the transaction had its end already."""
         target = real_target(half)
-        if target is None or self.is_ended(half.queue_offset):
+        if target is None or self.is_ended(half):
             return None
         message = copy_of(half, topic=target[0], queue_id=target[1])
         message.sys_flag = half.sys_flag & ~TRANSACTION_MASK | TRANSACTION_COMMIT
         message.prepared_transaction_offset = half.physical_offset
-        if names.PROPERTY_DELAY in half.properties:
-            self._broker.delay.divert(message, dict(half.properties))
-        result = self._broker.store.put(message)
+        properties = dict(half.properties)
+        if not self._broker.delay.divert(message, properties):
+            self._broker.timers.divert(message, properties)
+        result, op_result = self._broker.store.put_all([message, self._op(half)])
         if result.ok:
             self._broker.stats.count_put(target[0], target[1], 1, result.size)
-            self._end(half.queue_offset)
+            self._note_end(half, op_result)
         return result
 
-    def rollback(self, half: MessageExt) -> None:
-        if not self.is_ended(half.queue_offset):
-            self._end(half.queue_offset)
+    def rollback(self, half: MessageExt) -> PutResult | None:
+        """Note that the message is never delivered; None when the transaction had its end already."""
+        if self.is_ended(half):
+            return None
+        result = self._broker.store.put(self._op(half))
+        if result.ok:
+            self._note_end(half, result)
+        return result
 
-    def _newest(self, half_offset: int) -> int:
-        while half_offset in self._moved:
-            half_offset = self._moved[half_offset]
-        return half_offset
+    def resume(self, message: MessageExt) -> bool:
+        """Check an open half message, or one that was given up, from the start again; False when it is neither."""
+        if message.topic == TRANS_HALF_TOPIC:
+            resumable = not self.is_ended(message)
+        else:
+            resumable = message.topic == TRANS_CHECK_MAX_TIME_TOPIC and identity(message) in self._given_up
+        if not resumable or self._again(message, {names.PROPERTY_TRANSACTION_CHECK_TIMES: "0"}) is None:
+            return False
+        self._given_up.pop(identity(message), None)
+        return True
 
-    def _end(self, half_offset: int) -> None:
-        newest = self._newest(half_offset)
-        self._given_up.pop(newest, None)
-        op = StoreMessage(
+    def rescue(self, physical_offset: int) -> bool:
+        """The log is about to lose what lies below an offset: store half messages without an end anew."""
+        for half in self._walk(TRANS_HALF_TOPIC, self.half_offset):
+            if half.physical_offset >= physical_offset:
+                break
+            if not self._is_settled(half) and self._again(half, {}) is None:
+                return False
+        return True
+
+    def _newest_of(self, half: MessageExt) -> int:
+        return self._newest.get(first_offset(half), half.queue_offset)
+
+    def _is_settled(self, half: MessageExt) -> bool:
+        newest = self._newest_of(half)
+        return newest != half.queue_offset or newest in self._ended or identity(half) in self._given_up
+
+    def _op(self, half: MessageExt) -> StoreMessage:
+        return StoreMessage(
             topic=TRANS_OP_HALF_TOPIC,
             queue_id=HALF_QUEUE_ID,
-            body=str(newest).encode(),
+            body=str(self._newest_of(half)).encode(),
             properties=OP_PROPERTIES,
             born_timestamp_ms=self._broker.now_ms(),
             born_host=self._broker.store_host,
             store_host=self._broker.store_host,
             wait_store_ok=False,
         )
-        result = self._broker.store.put(op)
-        # Without an op record (full disk) the transaction still has its end, as long as this process lives.
-        self._ended[newest] = result.queue_offset if result.ok else self.op_offset
-        if not result.ok:
-            log.error("op record not stored half_offset=%d status=%s", newest, result.status.name)
+
+    def _note_end(self, half: MessageExt, op_result: PutResult) -> None:
+        self._ended[self._newest_of(half)] = op_result.queue_offset
+        self._given_up.pop(identity(half), None)
 
     # -- check rounds ---------------------------------------------------------------------------------------------
 
@@ -185,7 +259,6 @@ class Transactions:
                 break
             half_offset = half.queue_offset + 1
             if done % MESSAGES_PER_TURN == 0:
-                self._settle(half_offset)
                 await asyncio.sleep(0)
                 if self._broker.now_ms() - started > ROUND_MS_MAX:
                     break
@@ -193,14 +266,13 @@ class Transactions:
 
     def _verdict(self, half: MessageExt, started_ms: int) -> Verdict:
         config = self._broker.config
-        if half.queue_offset in self._ended or half.queue_offset in self._moved:
+        if self._is_settled(half):
             return Verdict.SETTLED
         if half.store_timestamp_ms >= started_ms:
             return Verdict.STOP
-        now = self._broker.now_ms()
-        age_ms = now - half.born_timestamp_ms
+        age_ms = self._broker.now_ms() - half.born_timestamp_ms
         checks = _number(half, names.PROPERTY_TRANSACTION_CHECK_TIMES) or 0
-        if checks >= config.transaction_check_max or age_ms > config.file_reserved_time * 3_600_000:
+        if checks >= config.transaction_check_max or age_ms > config.file_reserved_time * HOUR_MS:
             return Verdict.GIVE_UP
         immunity_s = _number(half, names.PROPERTY_CHECK_IMMUNITY_TIME)
         if immunity_s is not None and age_ms < immunity_s * 1000:
@@ -215,67 +287,79 @@ class Transactions:
             return True
         if verdict is Verdict.GIVE_UP:
             return self._give_up(half)
+        if verdict is Verdict.RENEW:
+            return self._again(half, {}) is not None
         checks = _number(half, names.PROPERTY_TRANSACTION_CHECK_TIMES) or 0
-        properties = dict(half.properties)
-        properties.setdefault(names.PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET, str(half.queue_offset))
-        if verdict is Verdict.CHECK:
-            properties[names.PROPERTY_TRANSACTION_CHECK_TIMES] = str(checks + 1)
+        stored = self._again(half, {names.PROPERTY_TRANSACTION_CHECK_TIMES: str(checks + 1)})
+        if stored is not None:
+            self._ask(stored)
+        return stored is not None
+
+    def _again(self, half: MessageExt, changes: dict[str, str]) -> PutResult | None:
+        """Store a half message at the end of its queue; None when that is not possible."""
+        first = first_offset(half)
+        properties = {**half.properties, **changes}
+        if first != UNKNOWN:
+            properties[names.PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET] = str(first)
         again = copy_of(half, topic=TRANS_HALF_TOPIC, queue_id=HALF_QUEUE_ID, properties=properties)
         result = self._broker.store.put(again)
         if not result.ok:
-            return False
-        self._moved[half.queue_offset] = (
-            result.queue_offset
-        )  # the offset a producer knows leads to the newest copy
-        if verdict is Verdict.CHECK:
-            self._ask(half, result, again)
-        return True
+            return None
+        if first != UNKNOWN:
+            self._newest[first] = result.queue_offset
+        return result
 
     def _give_up(self, half: MessageExt) -> bool:
         self._broker.topics.find_or_create(TRANS_CHECK_MAX_TIME_TOPIC, queue_nums=1)
-        result = self._broker.store.put(copy_of(half, topic=TRANS_CHECK_MAX_TIME_TOPIC, queue_id=0))
-        if result.ok:
-            self.given_up += 1
-            self._given_up[half.queue_offset] = None
-            if len(self._given_up) > GIVEN_UP_COUNT_MAX:
-                del self._given_up[next(iter(self._given_up))]
-            log.warning("transaction given up msg_id=%s group=%s", half.msg_id, _group(half))
-        return result.ok
+        first = {names.PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET: str(first_offset(half))}
+        copy = copy_of(
+            half, topic=TRANS_CHECK_MAX_TIME_TOPIC, queue_id=0, properties={**half.properties, **first}
+        )
+        if not self._broker.store.put(copy).ok:
+            return False
+        self.given_up += 1
+        self._given_up[identity(half)] = None
+        if len(self._given_up) > GIVEN_UP_COUNT_MAX:
+            del self._given_up[next(iter(self._given_up))]
+        log.warning("transaction given up msg_id=%s group=%s", half.msg_id, _group(half))
+        return True
 
-    def _ask(self, half: MessageExt, stored: PutResult, again: StoreMessage) -> None:
+    def _ask(self, stored: PutResult) -> None:
         """CHECK_TRANSACTION_STATE to one producer of the group; nobody there: the next round asks again."""
-        producer = self._broker.producers.next_available(_group(half))
-        if producer is None:
-            return
         record = self._broker.store.read_record(stored.physical_offset)
+        assert record is not None  # it was stored just now
+        half = decode_record(record)
+        producer = self._broker.producers.next_available(_group(half))
         target = real_target(half)
-        if record is None or target is None:
+        if producer is None or target is None:
             return
-        (copy,) = decode_records(record)
         header = CheckTransactionStateHeader(
-            tran_state_table_offset=stored.queue_offset,
-            commit_log_offset=stored.physical_offset,
+            tran_state_table_offset=half.queue_offset,
+            commit_log_offset=half.physical_offset,
             msg_id=half.unique_id,
             transaction_id=half.unique_id,
-            offset_msg_id=copy.offset_msg_id,
+            offset_msg_id=half.offset_msg_id,
         )
-        copy.topic, copy.queue_id = target
+        half.topic, half.queue_id = target
         request = RemotingCommand.request(
-            RequestCode.CHECK_TRANSACTION_STATE, header, encode_message(copy), oneway=True
+            RequestCode.CHECK_TRANSACTION_STATE, header, encode_message(half), oneway=True
         )
         request.opaque = producer.connection.next_opaque()
         producer.connection.send(request)
         self.checks_sent += 1
 
-    def _settle(self, half_offset: int) -> None:
-        """Everything below half_offset is done: move the two progress marks and forget what lies below."""
-        self._ended = {half: op for half, op in self._ended.items() if half >= half_offset}
-        # A chain of moves stays until its newest copy is settled.
-        self._moved = {old: new for old, new in self._moved.items() if self._newest(new) >= half_offset}
-        op_end = self._broker.store.max_offset(TRANS_OP_HALF_TOPIC, HALF_QUEUE_ID)
-        op_offset = min(self._ended.values(), default=op_end)
-        self._broker.offsets.commit(TRANSACTION_GROUP, TRANS_HALF_TOPIC, HALF_QUEUE_ID, half_offset)
-        self._broker.offsets.commit(TRANSACTION_GROUP, TRANS_OP_HALF_TOPIC, HALF_QUEUE_ID, op_offset)
+
+def first_offset(half: MessageExt) -> int:
+    """Queue offset at which a half message was stored first; UNKNOWN for one that a Java broker gave up."""
+    first = _number(half, names.PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET)
+    if first is not None:
+        return first
+    return half.queue_offset if half.topic == TRANS_HALF_TOPIC else UNKNOWN
+
+
+def identity(half: MessageExt) -> str:
+    """What all copies of a transaction share, also those that a Java broker made and those outside the half queue."""
+    return half.unique_id or str(first_offset(half))
 
 
 def _group(half: MessageExt) -> str:
@@ -284,4 +368,4 @@ def _group(half: MessageExt) -> str:
 
 def _number(message: MessageExt, name: str) -> int | None:
     text = message.properties.get(name, "")
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else None
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= NUMBER_LENGTH_MAX else None

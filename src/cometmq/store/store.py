@@ -1,7 +1,7 @@
 """MessageStore: the one door to everything under a store directory.
 
 Plain synchronous calls, loop thread only unless a method says otherwise; no asyncio inside. Threads of its own:
-commit log flush, queue flush, preparation of log files, deletion of old files. See ARCHITECTURE.md.
+commit log flush, queue flush, preparation of log files, chores of the index, deletion of old files.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from cometmq.clock import Clock, now_ms
@@ -82,6 +83,7 @@ class MessageStore:
         self._lock = LockFile(root / "lock")
         raise_descriptor_limit()
         self.open_files = OpenFiles(config.open_files_max, ops)
+        self._chores = ThreadPoolExecutor(1, thread_name_prefix="store-chores")
         self.commit_log = CommitLog(config, self.open_files, ahead_size=_ahead_size(config))
         self.table = QueueTable(config, self.open_files, self.delay_levels)
         self.index = self._new_index() if config.message_index_enable else None
@@ -104,6 +106,7 @@ class MessageStore:
             config.index_dir,
             hash_slot_count=config.max_hash_slot_num,
             index_count_max=config.max_index_num,
+            submit=self._chores.submit,
             now_ms=self.now_ms,
         )
 
@@ -155,7 +158,7 @@ class MessageStore:
             self.table.index = self.index
         if report.clean and tails is not None and still_true(tails, self.commit_log, self.table):
             apply_tails(tails, self.table)
-            self.commit_log.truncate(tails.log_end)
+            self.commit_log.end_at(tails.log_end)
             self.commit_log.last_store_timestamp_ms = tails.last_store_timestamp_ms
             report.tails_trusted = True
         else:
@@ -219,6 +222,7 @@ class MessageStore:
         self._flusher.close()
         if self.index is not None:
             self.index.abandon()
+        self._chores.shutdown()
         self.commit_log.abandon()
         self.open_files.close_all()
         self._lock.release()

@@ -16,7 +16,6 @@ from cometmq.broker.config import BrokerConfig
 from cometmq.broker.housekeeping import sample_rates
 from cometmq.broker.runtime_info import byte_count_text
 from cometmq.broker.slow_consumers import bytes_behind, stop_slow_consumers
-from cometmq.broker.topics import TRANS_HALF_TOPIC
 from cometmq.protocol.bodies.stats import BrokerStatsData, KVTable, QueryConsumeQueueResponseBody
 from cometmq.protocol.codes import RequestCode, ResponseCode, SerializeType
 from cometmq.protocol.command import RemotingCommand
@@ -24,11 +23,9 @@ from cometmq.protocol.hashing import tag_hash
 from cometmq.protocol.headers import (
     QueryConsumeQueueHeader,
     QueueHeader,
-    ResumeCheckHalfMessageHeader,
     TopicHeader,
     ViewBrokerStatsHeader,
 )
-from cometmq.protocol.record_cy import decode_records
 
 # broker.md H.4, as the Java broker gives them without delayed messages and with one log path
 RUNTIME_KEYS = """
@@ -267,30 +264,6 @@ def test_missing_queues_and_entries_are_told(run: Any, tmp_path: Path) -> None:
             assert (answer.code, answer.remark) == (0, "Index 9 of 0@TopicA is not exist!")
             answer, _ = await queue_entries(client, topic="TopicA", queue_id=0, index=-1, count=2**31 - 1)
             assert answer.code == 0
-
-    run(main())
-
-
-def test_half_message_is_put_back_with_its_counter_at_zero(run: Any, tmp_path: Path) -> None:
-    async def main() -> None:
-        async with live_broker(tmp_path) as live:
-            client = live.client()
-            properties = "REAL_TOPIC\x01T\x02REAL_QID\x011\x02TRANSACTION_CHECK_TIMES\x0115"
-            sent = await client.send("TopicA", 0, b"half", properties=properties)
-            plain = await client.send("TopicA", 0, b"plain")
-            resume = RequestCode.RESUME_CHECK_HALF_MESSAGE
-            header = ResumeCheckHalfMessageHeader(msg_id=(sent.ext_fields or {})["msgId"])
-            assert (await client.call(resume, header)).code == 0
-            found = live.broker.store.get(TRANS_HALF_TOPIC, 0, 0, 1)
-            (message,) = decode_records(b"".join(found.slices))
-            assert message.body == b"half"
-            assert message.properties["TRANSACTION_CHECK_TIMES"] == "0"
-            header = ResumeCheckHalfMessageHeader(msg_id=(plain.ext_fields or {})["msgId"])
-            answer = await client.call(resume, header)
-            assert (answer.code, answer.remark) == (1, "Put message back to RMQ_SYS_TRANS_HALF_TOPIC failed.")
-            for bad in (None, "xyz", "7F00000100002A9F00000000000F4240"):
-                answer = await client.call(resume, ResumeCheckHalfMessageHeader(msg_id=bad))
-                assert answer.code == 1
 
     run(main())
 

@@ -18,10 +18,8 @@ from cometmq.broker.filter_data import GroupFilter, is_tag
 from cometmq.broker.handlers.admin_topics import NOT_SET
 from cometmq.broker.runtime_info import runtime_info
 from cometmq.broker.stats import Window
-from cometmq.broker.topics import TRANS_HALF_TOPIC
 from cometmq.errors import BrokerError, CometMQError
 from cometmq.protocol import json_java
-from cometmq.protocol import properties as names
 from cometmq.protocol.bodies.heartbeat import SubscriptionData
 from cometmq.protocol.bodies.stats import (
     BrokerStatsData,
@@ -40,9 +38,7 @@ from cometmq.protocol.headers import (
     ViewBrokerStatsHeader,
 )
 from cometmq.protocol.message_id import parse_offset_message_id
-from cometmq.protocol.properties import encode_properties
 from cometmq.protocol.record_cy import decode_record
-from cometmq.store.model import StoreMessage
 
 if TYPE_CHECKING:
     from cometmq.broker.broker import Broker
@@ -247,30 +243,9 @@ def resume_check_half_message(
     header = ResumeCheckHalfMessageHeader.decode(request.ext_fields)
     try:
         record = broker.store.read_record(parse_offset_message_id(header.msg_id or "").physical_offset)
-        message = _half_message_again(broker, bytes(record or b""))
+        message = decode_record(bytes(record or b""))
     except (CometMQError, ValueError) as error:
         raise BrokerError(ResponseCode.SYSTEM_ERROR, RESUME_EXCEPTION) from error
-    if message is None or not broker.store.put(message).ok:
+    if not broker.transactions.resume(message):
         raise BrokerError(ResponseCode.SYSTEM_ERROR, RESUME_FAILED)
     return request.response()
-
-
-def _half_message_again(broker: Broker, record: bytes) -> StoreMessage | None:
-    """None when the record is no half message: it names no real topic."""
-    found = decode_record(record)
-    if names.PROPERTY_REAL_TOPIC not in found.properties:
-        return None
-    properties = {**found.properties, names.PROPERTY_TRANSACTION_CHECK_TIMES: "0"}
-    return StoreMessage(
-        topic=TRANS_HALF_TOPIC,
-        queue_id=0,
-        body=found.stored_body,
-        properties=encode_properties(properties).encode(),
-        flag=found.flag,
-        sys_flag=found.sys_flag,
-        born_timestamp_ms=found.born_timestamp_ms,
-        born_host=found.born_host_bytes,
-        store_host=broker.store_host,
-        reconsume_times=found.reconsume_times,
-        wait_store_ok=False,
-    )

@@ -41,18 +41,16 @@ def end_transaction(broker: Broker, command: RemotingCommand) -> RemotingCommand
     if header.commit_or_rollback not in (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK):
         return None  # unknown: the check-back decides; clients expect no answer
     half = _find(broker, header.commit_log_offset)
-    problem = _problem(half, header)
+    problem = _problem(broker, half, header)
     if half is None or problem:
         log.warning("transaction not ended msg_id=%s: %s", header.msg_id, problem)
         return command.response(ResponseCode.SYSTEM_ERROR, problem)
-    if header.commit_or_rollback == TRANSACTION_ROLLBACK:
-        broker.transactions.rollback(half)
-        return command.response(ResponseCode.SUCCESS, NOT_SET)
-    result = broker.transactions.commit(half)
+    rollback = header.commit_or_rollback == TRANSACTION_ROLLBACK
+    result = broker.transactions.rollback(half) if rollback else broker.transactions.commit(half)
     if result is not None and not result.ok:
         refusal = refusal_of(broker, result.status)
         return command.response(refusal.code, refusal.remark)
-    return command.response()
+    return command.response(ResponseCode.SUCCESS, NOT_SET if rollback else None)
 
 
 def _find(broker: Broker, physical_offset: int) -> MessageExt | None:
@@ -63,13 +61,13 @@ def _find(broker: Broker, physical_offset: int) -> MessageExt | None:
         return None
 
 
-def _problem(half: MessageExt | None, header: EndTransactionHeader) -> str | None:
+def _problem(broker: Broker, half: MessageExt | None, header: EndTransactionHeader) -> str | None:
     if half is None:
         return "Find prepared transaction message failed"
     if half.properties.get(names.PROPERTY_PRODUCER_GROUP) != header.producer_group:
         return "The producer group wrong"
     if half.queue_offset != header.tran_state_table_offset:
         return "The transaction state table offset wrong"
-    if half.physical_offset != header.commit_log_offset:
+    if half.physical_offset != header.commit_log_offset or not broker.transactions.is_half(half):
         return "The commit log offset wrong"
     return None
