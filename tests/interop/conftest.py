@@ -20,6 +20,10 @@ HERE = Path(__file__).parent
 _numbers = itertools.count(1)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--mqadmin-table", action="store_true", help="write tests/interop/mqadmin_table.md")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(HERE):

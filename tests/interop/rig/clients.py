@@ -198,7 +198,7 @@ class Admin:
         offset: int = self.call("maxOffset", **queue)
         return offset
 
-    def progress(self, group: str, topic: str) -> dict[str, list[int]]:
+    def progress(self, group: str, topic: str | None = None) -> dict[str, list[int]]:
         """``topic@broker@queue`` -> [broker offset, consumer offset]."""
         rows: dict[str, list[int]] = self.call("progress", group=group, topic=topic)
         return rows

@@ -1,0 +1,78 @@
+"""The same content in each cluster, before mqadmin looks at it."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from .clients import JavaClients, Json
+from .servers import Cluster
+
+QUICK = {
+    "persistConsumerOffsetInterval": 200,
+    "pollNameServerInterval": 1000,
+    "heartbeatBrokerInterval": 1000,
+}
+
+
+def queue(topic: str, number: int) -> Json:
+    return {"topic": topic, "broker": "broker-a", "queue": number}
+
+
+def prepare(java: JavaClients, cluster: Cluster, directory: Path) -> dict[str, str]:
+    """Fill the cluster; returns the values for the placeholders of the command lines."""
+    begin = int(time.time() * 1000) - 1000
+    admin = java.admin(cluster.namesrv)
+    for topic, queues in (("AdmOrders", 4), ("AdmOther", 2), ("AdmEmpty", 1), ("AdmTraced", 1)):
+        admin.create_topic(topic, queues)
+    for group in ("AdmConsumers", "AdmOffline", "AdmTraceConsumers"):
+        java.known_group(cluster.namesrv, group, "AdmEmpty")
+    producer = java.producer(cluster.namesrv, "AdmProducers")
+    sent = [
+        producer.send(
+            "AdmOrders", f"body {i}", queue=queue("AdmOrders", i % 4), keys=f"own{i} all", tags="AB"[i % 2]
+        )
+        for i in range(12)
+    ]
+    for number in range(2):
+        producer.send("AdmOther", f"other {number}", queue=queue("AdmOther", number))
+    _consume(java, cluster, "AdmConsumers", "AdmOrders", 12)
+    consumer = java.push(cluster.namesrv, "AdmConsumers", {"AdmOrders": "A || B"}, options=QUICK)
+    consumer.wait_queues(4)
+    _offline_group(java, cluster)
+    return {
+        "broker": cluster.broker.address,
+        "namesrv": cluster.namesrv,
+        "client": consumer.client_id,
+        "begin": str(begin),
+        "offset_id": sent[5]["offsetMsgId"],
+        "missing_id": sent[5]["offsetMsgId"][:16] + "00FFFFFFFFFFFFFF",
+        "unique_key": sent[5]["msgId"],
+        "traced": _traced(java, cluster),
+        "dir": str(directory),
+        "broker_home": str(cluster.broker.directory),
+        "namesrv_home": str(cluster.nameservers[0].directory),
+    }
+
+
+def _consume(
+    java: JavaClients, cluster: Cluster, group: str, topic: str, count: int, **settings: object
+) -> None:
+    """Consume and leave: a consumer that stops stores its offsets at once, a running one after 10 s."""
+    consumer = java.push(cluster.namesrv, group, {topic: "A || B"}, **settings)
+    consumer.wait_count(count)
+    consumer.stop()
+
+
+def _offline_group(java: JavaClients, cluster: Cluster) -> None:
+    puller = java.pull(cluster.namesrv, "AdmOffline")
+    for number in range(4):
+        puller.set_offset(queue("AdmOrders", number), 1)
+    puller.stop()
+
+
+def _traced(java: JavaClients, cluster: Cluster) -> str:
+    producer = java.producer(cluster.namesrv, "AdmTraceProducers", trace=True)
+    sent = producer.send("AdmTraced", "traced", keys="k", tags="A")
+    _consume(java, cluster, "AdmTraceConsumers", "AdmTraced", 1, trace=True)
+    return str(sent["msgId"])
