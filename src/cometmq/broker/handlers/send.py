@@ -292,7 +292,7 @@ def _send_batch(broker: Broker, send: Send) -> RemotingCommand | None:
     )
     result = broker.store.put_batch(batch)
     if result.ok and broker.plain_sends is not None:
-        broker.plain_sends.admit(topic)
+        broker.plain_sends.admit(send.topic)
     return _answer_put(broker, send, result, header.topic, batch.wait_store_ok)
 
 
