@@ -10,11 +10,6 @@ from __future__ import annotations
 import struct
 import zlib
 
-try:
-    from zlib_ng.zlib_ng import crc32 as _crc32
-except ImportError:
-    _crc32 = zlib.crc32
-
 MESSAGE_MAGIC = 0xDAA320A7
 BLANK_MAGIC = 0xCBD43194
 RECORD_FIXED_SIZE = 75  # everything but hosts, body, topic and properties
@@ -80,7 +75,7 @@ def write_record(
     at += 2
     buffer[at : at + len(properties)] = properties
     at += len(properties)
-    crc = _crc32(body) & 0x7FFFFFFF if body_size else 0
+    crc = zlib.crc32(body) & 0x7FFFFFFF if body_size else 0
     _HEAD.pack_into(
         buffer, position, at - position, MESSAGE_MAGIC, crc, queue_id, flag, queue_offset, physical_offset,
         sys_flag, born_timestamp_ms,

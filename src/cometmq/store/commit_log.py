@@ -16,7 +16,7 @@ from cometmq.errors import StoreError
 from cometmq.store.append_cy import write_blank
 from cometmq.store.config import StoreConfig
 from cometmq.store.file_ops import FILE_NAME_DIGITS
-from cometmq.store.mapped_file import MappedFile, OpenFiles, check_length, remove_unborn
+from cometmq.store.mapped_file import PAGE_SIZE, MappedFile, OpenFiles, check_length, remove_unborn
 from cometmq.store.model import AppendSpace
 from cometmq.store.populate import ALLOCATION_STEP, PreparedFile, Preparer, create_log_file
 from cometmq.store.scan_cy import BLANK_SIZE
@@ -218,10 +218,15 @@ class CommitLog:
             self._use(None, 0)
             return
         file = self.files[-1]
+        if end_offset < file.end:
+            file.clear_from(end_offset - file.start)
+        self.end_at(end_offset)
+
+    def end_at(self, end_offset: int) -> None:
+        """Go on writing at this offset of the last file; what lies behind is known to be zero."""
+        file = self.files[-1]
         position = min(end_offset - file.start, self.file_size)
-        if position < self.file_size:
-            file.clear_from(position)
-        file.allocated = max(file.allocated, position - position % 4096)
+        file.allocated = max(file.allocated, position - position % PAGE_SIZE)
         self._use(file, position)
 
     def remove_first(self) -> MappedFile | None:

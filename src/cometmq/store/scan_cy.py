@@ -19,6 +19,7 @@ stands and, if asked, the CRC of the body is right. Reads a buffer, touches noth
 from __future__ import annotations
 
 import struct
+import sys
 import zlib
 from typing import NamedTuple
 
@@ -27,26 +28,14 @@ try:
 except ModuleNotFoundError:
     from cometmq import _cython as cython
 
-try:
-    from zlib_ng.zlib_ng import crc32 as _crc32
-except ImportError:
-    _crc32 = zlib.crc32
-
 if cython.compiled:
-    from cython.cimports.cpython.buffer import (
-        Py_buffer,
-        PyBUF_READ,
-        PyBUF_SIMPLE,
-        PyBuffer_Release,
-        PyObject_GetBuffer,
-    )
-    from cython.cimports.cpython.memoryview import PyMemoryView_FromMemory
+    from cython.cimports.cpython.buffer import Py_buffer, PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+    from cython.cimports.libc.string import memcpy
 
 MESSAGE_MAGIC = 0xDAA320A7
 BLANK_MAGIC = 0xCBD43194
 BLANK_SIZE = 8
 RECORD_SIZE_MIN = 91  # two IPv4 hosts, empty body, topic and properties
-SMALL_BODY_SIZE = 64  # below this a byte-wise CRC in C beats the call of the library
 
 # Why a scan stopped.
 STOP_END = 0  # at the given end
@@ -78,7 +67,8 @@ REASONS = (
 )
 CUT, MAGIC, LENGTH, INNER_LENGTH, POSITION, CRC, BLANK = 1, 2, 3, 4, 5, 6, 7
 
-_crc_table = cython.declare(cython.uint[256])
+_crc_tables = cython.declare(cython.uint[4096])
+_little_endian = cython.declare(cython.bint, sys.byteorder == "little")
 
 _HEAD = struct.Struct(">IIIiiqqi")
 _BODY_LENGTH = struct.Struct(">i")
@@ -162,14 +152,15 @@ def _judge(buffer, position, end, size, magic, physical_base, check_crc):
     if properties_size > 32767 or at + 2 + properties_size != size:
         return INNER_LENGTH
     if check_crc and body_size:
-        if _crc32(buffer[position + body : position + body + body_size]) & 0x7FFFFFFF != crc:
+        if zlib.crc32(buffer[position + body : position + body + body_size]) & 0x7FFFFFFF != crc:
             return CRC
     return 0
 
 
 if cython.compiled:
 
-    def _fill_crc_table() -> None:
+    def _fill_crc_tables() -> None:
+        """Tables for sixteen bytes a step: table k is table 0 after k more zero bytes."""
         n: cython.int
         k: cython.int
         c: cython.uint
@@ -177,9 +168,14 @@ if cython.compiled:
             c = n
             for k in range(8):
                 c = (c >> 1) ^ 0xEDB88320 if c & 1 else c >> 1
-            _crc_table[n] = c
+            _crc_tables[n] = c
+        for n in range(256):
+            c = _crc_tables[n]
+            for k in range(1, 16):
+                c = _crc_tables[c & 0xFF] ^ (c >> 8)
+                _crc_tables[k * 256 + n] = c
 
-    _fill_crc_table()
+    _fill_crc_tables()
 
     @cython.cfunc
     @cython.inline
@@ -202,13 +198,30 @@ if cython.compiled:
         )
 
     @cython.cfunc
-    def _body_crc(p: cython.p_uchar, size: cython.Py_ssize_t) -> cython.uint:
+    @cython.exceptval(check=False)
+    def _body_crc(p: cython.p_uchar, size: cython.longlong) -> cython.uint:
+        """CRC-32 as in zlib."""
         crc: cython.uint = 0xFFFFFFFF
-        i: cython.Py_ssize_t
-        if size > SMALL_BODY_SIZE:
-            return _crc32(PyMemoryView_FromMemory(cython.cast(cython.p_char, p), size, PyBUF_READ))
-        for i in range(size):
-            crc = _crc_table[(crc ^ p[i]) & 0xFF] ^ (crc >> 8)
+        words: cython.uint[4]
+        t: cython.pointer(cython.uint) = _crc_tables
+        k: cython.int
+        while size >= 16 and _little_endian:
+            memcpy(words, p, 16)
+            words[0] ^= crc
+            crc = 0
+            for k in range(4):
+                crc ^= (
+                    t[3840 - 1024 * k + (words[k] & 255)]
+                    ^ t[3584 - 1024 * k + ((words[k] >> 8) & 255)]
+                    ^ t[3328 - 1024 * k + ((words[k] >> 16) & 255)]
+                    ^ t[3072 - 1024 * k + (words[k] >> 24)]
+                )
+            p += 16
+            size -= 16
+        while size > 0:
+            crc = t[(crc ^ p[0]) & 255] ^ (crc >> 8)
+            p += 1
+            size -= 1
         return crc ^ 0xFFFFFFFF
 
     @cython.cfunc

@@ -139,11 +139,7 @@ class MessageStore:
             report = self._recover()
             self._start()
         except BaseException:
-            self.commit_log.abandon()
-            if self.index is not None:
-                self.index.abandon()
-            self.open_files.close_all()
-            self._lock.release()
+            self._let_go()
             raise
         report.duration_ms = int((time.monotonic() - began) * 1000)
         return report
