@@ -273,6 +273,15 @@ class BrokerConfig:
     config_file: str = field(default="", metadata={"key": None})
     configured: set[str] = field(default_factory=set, metadata={"key": None})
 
+    def __init__(self, **values: Any) -> None:
+        """Fields by name; the others have their defaults."""
+        unknown = values.keys() - FIELDS
+        if unknown:
+            raise TypeError(f"BrokerConfig has no field {', '.join(sorted(unknown))}")
+        self.system_properties, self.configured = {}, set()
+        for name, value in values.items():
+            setattr(self, name, value)
+
     @classmethod
     def from_properties(cls, properties: Mapping[str, str], *, config_file: str = "") -> BrokerConfig:
         """Read the keys of a properties file; what cannot be used is logged and left at its default."""
@@ -378,6 +387,7 @@ class BrokerConfig:
         return StoreConfig(**values)
 
 
+FIELDS = frozenset(f.name for f in fields(BrokerConfig))
 SETTINGS = settings_of(BrokerConfig)
 FIELD_OF_KEY: dict[str, str] = {key: setting.name for key, setting in SETTINGS.items()}
 KIND_OF_FIELD: dict[str, str] = {setting.name: setting.kind for setting in SETTINGS.values()}
