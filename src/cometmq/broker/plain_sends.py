@@ -58,7 +58,7 @@ class PlainSendPath:
         if name in self._sends.topics or not self._is_plain(topic):
             return
         queues = max(topic.write_queue_nums, topic.read_queue_nums)
-        offsets = self._store.queue_offsets(name)
+        offsets = self._store.queue_offsets(name, queues)
         if len(offsets) < queues:
             queues = len(offsets)
         self._sends.admit(name, queues, offsets)
