@@ -98,13 +98,13 @@ class Cluster:
         return self.brokers[0]
 
     def start(self) -> Cluster:
-        for servers in (self.nameservers, self.brokers):
-            for server in servers:
-                server.start()
-            for server in servers:
-                server.wait_ready()
-        self.wait_registered()
+        _start_together(self.nameservers)
+        self.start_brokers()
         return self
+
+    def start_brokers(self) -> None:
+        _start_together(self.brokers)
+        self.wait_registered()
 
     def wait_registered(self) -> None:
         """A broker listens before it has registered everywhere."""
@@ -118,6 +118,13 @@ class Cluster:
     def close(self) -> None:
         for server in [*self.brokers, *self.nameservers]:
             server.kill()
+
+
+def _start_together(servers: list[ServerProcess]) -> None:
+    for server in servers:
+        server.start()
+    for server in servers:
+        server.wait_ready()
 
 
 class Foundry:
