@@ -24,7 +24,7 @@ EXIT_INTERRUPTED = 130
 COMMANDS = {
     "standalone": ("standalone", "a NameServer and a broker in one process, ready to use"),
     "demo": ("demo", "start a standalone, send and pull a few messages, show what happened"),
-    "broker": ("broker", "run a broker"),
+    "broker": ("broker", "run a broker; show and config look at a running one"),
     "nameserver": ("nameserver", "run a NameServer"),
     "admin": ("admin", "look at and change a cluster"),
     "topic": ("topic", "create, show, change and delete topics"),
@@ -33,6 +33,7 @@ COMMANDS = {
     "cluster": ("cluster", "brokers and NameServers of a cluster"),
     "mqadmin": ("mqadmin", "the commands of RocketMQ's mqadmin in their own spelling"),
     "bench": ("bench", "measure a broker"),
+    "completion": ("completion", "print a completion script for bash, zsh or fish"),
     "store": ("store", "inspect, verify and dump the files of a store"),
 }
 
@@ -51,12 +52,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             f"cometmq: unknown command {name!r}{_nearest(name)}; cometmq --help lists them", file=sys.stderr
         )
         return EXIT_USAGE
+    if name == "broker" and arguments[1:2] in (["show"], ["config"]):
+        return run_command(name, arguments[1:], "broker_admin")  # about a running broker, not to run one
     return run_command(name, arguments[1:])
 
 
-def run_command(name: str, arguments: Sequence[str]) -> int:
-    module_name, summary = COMMANDS[name]
-    module = importlib.import_module(f"cometmq.cli.{module_name}")
+def run_command(name: str, arguments: Sequence[str], module_name: str = "") -> int:
+    own_module, summary = COMMANDS[name]
+    module = importlib.import_module(f"cometmq.cli.{module_name or own_module}")
     parser = argparse.ArgumentParser(prog=f"cometmq {name}", description=module.__doc__ or summary)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     module.configure(parser)
