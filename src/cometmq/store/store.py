@@ -289,8 +289,6 @@ class MessageStore:
             view = view[self.commit_log.write_raw(physical_offset, view) :]
             physical_offset = self.commit_log.end_offset
         self._dispatch()
-        if self.on_append is not None:
-            self.on_append()
         return self.commit_log.end_offset
 
     def _dispatch(self) -> None:
@@ -313,6 +311,8 @@ class MessageStore:
         self.commit_log.last_store_timestamp_ms = self.table.last_store_timestamp_ms
         if self.table.woken:
             self.watches.wake()
+        if self.on_append is not None:
+            self.on_append()
 
     def _dispatch_file(self, log_end: int) -> bool:
         """Dispatch what is there of one file; False if it ends in the middle of a record."""
