@@ -8,9 +8,6 @@ from typing import TYPE_CHECKING
 
 from cometmq.broker.topics import (
     LMQ_PREFIX,
-    SCHEDULE_TOPIC,
-    TRANS_HALF_TOPIC,
-    TRANS_OP_HALF_TOPIC,
     name_problem,
 )
 from cometmq.errors import BrokerError
@@ -34,11 +31,6 @@ QUEUE_NUMS_MAX = (
 )
 NOT_SET = "not set any response code"  # remark of some successful answers; tools print it
 SLAVE = "Can't modify topic or subscription group from slave broker, please execute it from master broker."
-KEPT_WITHOUT_CONFIG = (
-    SCHEDULE_TOPIC,
-    TRANS_HALF_TOPIC,
-    TRANS_OP_HALF_TOPIC,
-)  # these have queues but no config
 
 
 def handlers(broker: Broker) -> dict[int, Handler]:
@@ -124,7 +116,7 @@ def delete_unused_queues(broker: Broker) -> int:
         topic
         for topic in broker.store.topics_on_disk()
         if topic not in broker.topics.table
-        and topic not in KEPT_WITHOUT_CONFIG
+        and not broker.topics.is_system(topic)
         and not topic.startswith(LMQ_PREFIX)
     ]
     for topic in unused:
