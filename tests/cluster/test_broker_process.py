@@ -76,6 +76,21 @@ def test_standalone_prints_its_addresses_serves_and_stops_on_sigterm(run: Any, t
     run(main())
 
 
+def test_nameserver_takes_a_properties_file(run: Any, tmp_path: Path) -> None:
+    async def main() -> None:
+        conf = tmp_path / "namesrv.conf"
+        conf.write_text(f"listenPort = 0\nkvConfigPath = {tmp_path / 'kv.json'}\nbindAddress = 127.0.0.1\n")
+        async with process("nameserver", "-c", str(conf)) as (server, ready, lines):
+            assert lines == ["The Name Server boot success. serializeType=JSON"]
+            client = WireClient(ready["nameserver"])
+            assert (await client.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "T"})).code == 17
+            await client.close()
+            server.send_signal(signal.SIGTERM)
+            assert await asyncio.wait_for(server.wait(), 5) == 0
+
+    run(main())
+
+
 def test_second_start_on_the_same_store_says_who_holds_it(run: Any, tmp_path: Path) -> None:
     async def main() -> None:
         async with process(*standalone(tmp_path)) as (server, _, _):

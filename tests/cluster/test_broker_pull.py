@@ -16,7 +16,8 @@ from cometmq.protocol.bodies.group import SubscriptionGroupConfig
 from cometmq.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, SubscriptionData
 from cometmq.protocol.codes import RequestCode, SerializeType
 from cometmq.protocol.command import RemotingCommand
-from cometmq.protocol.record_cy import decode_records
+from cometmq.protocol.message import Message
+from cometmq.protocol.record_cy import decode_records, encode_batch
 
 FAQ = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
 HELD = SUBSCRIPTION | SUSPEND
@@ -360,6 +361,26 @@ def test_only_a_matching_message_wakes_and_the_others_are_not_seen_again(run: An
             response = await held
             assert [bytes(m.body) for m in decode_records(response.body)] == [b"mine"]
             assert position(await late) == (20, "NO_MATCHED_MESSAGE", "3", "0", "3")
+
+    run(main())
+
+
+def test_message_behind_many_others_of_the_same_batch_is_found(run: Any, tmp_path: Path) -> None:
+    """One pull examines 800 entries; a held one must not sleep with more to look at."""
+
+    async def main() -> None:
+        async with running_broker(tmp_path) as (broker, client):
+            await fill(client, "TopicA", 1)
+            held = hold(client, 1, subscription="TagA")
+            await until(lambda: broker.held_pulls.count == 1)
+            others = [Message("TopicA", b"x", tag="TagB")] * 1_500
+            batch = encode_batch([*others, Message("TopicA", b"mine", tag="TagA")])
+            await client.send("TopicA", batch, batch=True)
+            response = await held
+            assert response.code == 20
+            while response.code == 20:
+                response = await client.pull("TopicA", int(position(response)[2]), subscription="TagA")
+            assert [bytes(m.body) for m in decode_records(response.body)] == [b"mine"]
 
     run(main())
 

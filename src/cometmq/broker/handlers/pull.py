@@ -170,7 +170,7 @@ class Pulls:
         if result is None:
             self._send(pull, pull.command.response(ResponseCode.SYSTEM_ERROR, "store getMessage return null"))
             return True
-        if not must_answer and result.status in (GetStatus.NO_MATCHED_MESSAGE, GetStatus.OFFSET_OVERFLOW_ONE):
+        if not must_answer and has_nothing_new(result):
             held.scan_offset = result.next_offset
             return False
         code = response_code(result, pull.header.queue_offset)
@@ -289,6 +289,15 @@ def response_code(result: GetResult, queue_offset: int) -> ResponseCode:
     if result.status in EMPTY_QUEUE:
         return ResponseCode.PULL_OFFSET_MOVED if queue_offset != 0 else ResponseCode.PULL_NOT_FOUND
     return CODES[result.status]
+
+
+def has_nothing_new(result: GetResult) -> bool:
+    """Looked at everything there is, and nothing matched."""
+    if result.status is GetStatus.NO_MATCHED_MESSAGE:
+        return (
+            result.next_offset >= result.max_offset
+        )  # else the scan stopped at its limit: let the client go on
+    return result.status is GetStatus.OFFSET_OVERFLOW_ONE
 
 
 def _is_corrected(status: GetStatus) -> bool:
