@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import mmap
 import os
 import threading
 import time
@@ -28,6 +29,7 @@ from typing import Any
 from cometmq.store.checkpoint import Checkpoint
 from cometmq.store.commit_log import CommitLog
 from cometmq.store.config import FlushDiskType, StoreConfig
+from cometmq.store.mapped_file import MappedFile
 from cometmq.store.scan_cy import STOP_BAD, scan_records
 
 PAGE_SIZE = 4096
@@ -191,7 +193,7 @@ class LogFlusher:
             end = self._log.end_offset
             try:
                 for file in self._files(self.flushed_offset, end):
-                    self._ops.sync(self._descriptor(file.start, file.path))
+                    self._sync(file)
             except OSError as error:
                 self._fail(error)
                 return False
@@ -201,7 +203,15 @@ class LogFlusher:
             self._close_descriptors(up_to=end)
             return True
 
-    def _files(self, start: int, end: int) -> list[Any]:
+    def _sync(self, file: MappedFile) -> None:
+        try:
+            self._ops.sync(self._descriptor(file.start, file.path))
+        except FileNotFoundError:
+            if file in self._log.files:
+                raise
+            # Retention was faster: what has left the log need not be on disk.
+
+    def _files(self, start: int, end: int) -> list[MappedFile]:
         return [file for file in list(self._log.files) if file.start < end and file.end > start]
 
     def _descriptor(self, start: int, path: Path | str) -> int:
@@ -246,29 +256,23 @@ class LogFlusher:
     def _rewrite(self, start: int, end: int) -> None:
         """Make the pages of a range dirty again with what memory holds, and sync. Raises OSError."""
         for file in self._files(start, end):
-            rewrite_range(
-                file.buffer() if file.view is None else file.view,
-                self._descriptor(file.start, file.path),
-                max(start - file.start, 0),
-                min(end, file.end) - file.start,
-                file.start,
-                self._ops.sync,
-            )
+            descriptor = self._descriptor(file.start, file.path)
+            rewrite_range(descriptor, max(start - file.start, 0), min(end, file.end) - file.start, file.start)
+            self._ops.sync(descriptor)
 
 
-def rewrite_range(
-    view: memoryview, descriptor: int, start: int, end: int, physical_base: int, sync: Callable[[int], None]
-) -> None:
-    """Write view[start:end] to the file again and sync it. Raises OSError, also if memory is not sound."""
-    scan = scan_records(view, start, end, physical_base, True)
-    if scan.stop == STOP_BAD:
-        raise OSError(f"the record at physical offset {physical_base + scan.end} is damaged: {scan.reason}")
-    position = start - start % PAGE_SIZE
-    while position < end:
-        size = min(REWRITE_STEP, end - position)
-        os.pwrite(descriptor, bytes(view[position : position + size]), position)
-        position += size
-    sync(descriptor)
+def rewrite_range(descriptor: int, start: int, end: int, physical_base: int) -> None:
+    """Write [start, end) of a log file again with what memory holds; any thread.
+
+    Raises OSError, also if memory holds something else than good records.
+    """
+    with mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ) as mapped, memoryview(mapped) as view:
+        scan = scan_records(view, start, end, physical_base, True)
+        if scan.stop == STOP_BAD:
+            raise OSError(f"the record at {physical_base + scan.end} is damaged: {scan.reason}")
+        for position in range(start - start % PAGE_SIZE, end, REWRITE_STEP):
+            stop = min(position + REWRITE_STEP, end)
+            os.pwrite(descriptor, bytes(view[position:stop]), position)
 
 
 def mark_failed_sync(root: Path, flushed_offset: int) -> None:

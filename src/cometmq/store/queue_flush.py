@@ -42,6 +42,8 @@ class QueueFlusher:
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
         self.healthy = True
+        # After a crash of the process, files that are not written any more may still be in memory only.
+        self.sync_all_first = False
 
     def start(self) -> None:
         self._thread = threading.Thread(target=self._run, name="queue-flush", daemon=True)
@@ -91,8 +93,9 @@ class QueueFlusher:
     def _sync(self, queues: list[ConsumeQueue]) -> None:
         paths = [path for queue in queues for path in queue.take_unsynced()]
         directories = {os.path.dirname(path) for path in paths}
-        if len(paths) > SYNC_EACH_MAX:
+        if len(paths) > SYNC_EACH_MAX or self.sync_all_first:
             self._sync_file_system()
+            self.sync_all_first = False
             return
         for queue_path in paths:
             self._sync_path(queue_path)
@@ -117,7 +120,7 @@ class QueueFlusher:
             return
 
     def _sync_file_system(self) -> None:
-        descriptor = os.open(self._table.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        descriptor = os.open(self.config.store_path_root_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             if _libc.syncfs(descriptor):
                 raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))

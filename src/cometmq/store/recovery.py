@@ -86,6 +86,7 @@ class Recovery:
         end = self._find_end(first)
         self._cut(end, queues_end)
         self._rewrite_doubtful()
+        self._sync_log(first)
         self._check_tails()
         dispatch_from = (
             max(queues_end, self.log.min_offset) if self.report.clean else self.log.files[first].start
@@ -185,9 +186,25 @@ class Recovery:
         ops = file.open_files.ops
         descriptor = ops.open(file.path)
         try:
-            rewrite_range(file.buffer(), descriptor, start, end, file.start, ops.sync)
+            rewrite_range(descriptor, start, end, file.start)
+            ops.sync(descriptor)
         finally:
             os.close(descriptor)
+
+    def _sync_log(self, first: int) -> None:
+        """After a crash of the process alone the last records may be in memory only.
+
+        They count as flushed from now on, and messages that are acknowledged later stand behind them.
+        """
+        if self.report.clean:
+            return
+        for file in self.log.files[first:]:
+            try:
+                file.sync()
+            except OSError as error:
+                raise StoreError(
+                    f"The commit log file {file.path} cannot be synced ({error.strerror}): check its disk."
+                ) from error
 
     # Queues
 

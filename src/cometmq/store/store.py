@@ -160,6 +160,7 @@ class MessageStore:
         else:
             self.table.load()
             Recovery(self.config, self.commit_log, self.table, self.index, self.checkpoint, report).run()
+        self._queue_flusher.sync_all_first = not report.clean
         report.min_physical_offset = self.commit_log.min_offset
         report.max_physical_offset = self.commit_log.end_offset
         report.queue_count = self.table.queue_count
@@ -282,6 +283,8 @@ class MessageStore:
         Records may be cut; they are dispatched when they are complete.
         """
         end = self.commit_log.end_offset
+        if not self._flusher.healthy:
+            raise StoreError("The commit log cannot be synced at present: no more bytes are taken.")
         if end and end != physical_offset:
             raise StoreError(f"The log ends at {end}, but bytes for {physical_offset} came from the master.")
         view = memoryview(data)

@@ -198,3 +198,31 @@ def test_queue_that_cannot_be_synced_keeps_the_checkpoint_and_the_abort_file(tmp
     assert (tmp_path / "abort").exists()
     with opened(small_config(tmp_path)) as again:
         assert bodies(again) == [b"one"]
+
+
+def test_after_a_crash_everything_is_synced_before_the_checkpoint_moves(tmp_path: Path) -> None:
+    """Queues that get no more messages may be in memory only when the process was killed."""
+    store = MessageStore(small_config(tmp_path))
+    store.open()
+    store.put(message("old", topic="Old"))
+    store.kill_for_test()
+    ops = FaultyOps("commitlog")
+    again = MessageStore(small_config(tmp_path), ops=ops)
+    again.open()
+    assert ops.sync_count >= 1  # the log, before anything is acknowledged behind the old messages
+    assert again._queue_flusher.sync_all_first
+    again.put(message("new"))
+    assert again._queue_flusher.flush_all()
+    assert not again._queue_flusher.sync_all_first
+    again.close()
+
+
+def test_file_deleted_before_its_flush_is_no_failure(tmp_path: Path) -> None:
+    with opened(small_config(tmp_path, mapped_file_size_commit_log=4096)) as store:
+        store.put(message(b"x" * 3000))
+        store.put(message(b"y" * 3000))
+        file = store.commit_log.remove_first()
+        assert file is not None
+        file.delete()
+        assert store._flusher.flush()
+        assert store.writable
