@@ -1,6 +1,7 @@
 """CometMQ: a message broker of the RocketMQ 4.9 design, and its client.
 
-The public names are loaded when first used, so that a server does not import the client and ``import cometmq`` is quick.
+The public names are loaded when first used, so that a server does not import the client and ``import
+cometmq`` is quick.
 """
 
 from __future__ import annotations

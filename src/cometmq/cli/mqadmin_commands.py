@@ -1,7 +1,7 @@
 """What each mqadmin command does: its options as mqadmin spells them, and the lines it prints.
 
-One function per command, on top of the admin functions. Lines follow the columns of the original, so that scripts that cut
-them by column go on working.
+One function per command, on top of the admin functions. Lines follow the columns of the original, so that
+scripts that cut them by column go on working.
 """
 
 from __future__ import annotations

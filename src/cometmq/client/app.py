@@ -1,7 +1,7 @@
 """Handlers declared with decorators, and running them as a program.
 
-``@client.subscribe(...)`` only remembers; ``client.run()`` (or ``await client.serve()``) starts a consumer for each, waits
-for a signal, drains and leaves. Nothing happens at import time.
+``@client.subscribe(...)`` only remembers; ``client.run()`` (or ``await client.serve()``) starts a consumer
+for each, waits for a signal, drains and leaves. Nothing happens at import time.
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ Decoder = Callable[[bytes], Any]
 def decoder_for(target: Any) -> Decoder:
     """How a body becomes ``target``.
 
-    ``str`` decodes UTF-8, ``dict`` or ``list`` JSON; a dataclass, TypedDict or msgspec Struct is filled from JSON, a pydantic
-    model validates itself; any other function is called with the bytes.
+    ``str`` decodes UTF-8, ``dict`` or ``list`` JSON; a dataclass, TypedDict or msgspec Struct is filled from
+    JSON, a pydantic model validates itself; any other function is called with the bytes.
 
     >>> decoder_for(dict)(b'{"a": 1}')
     {'a': 1}

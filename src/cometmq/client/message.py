@@ -1,7 +1,7 @@
 """A received message: what a handler or an iteration gets, and the three things that can be done with it.
 
-``ReceivedMessage`` wraps the decoded record. Until it is acknowledged, retried or rejected, the offset of its group does
-not pass it, so forgetting loses nothing. Loop thread only; the values may be read anywhere.
+``ReceivedMessage`` wraps the decoded record. Until it is acknowledged, retried or rejected, the offset of its
+group does not pass it, so forgetting loses nothing. Loop thread only; the values may be read anywhere.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """The plain send: what nearly every send is, prepared as far as possible and done in one step.
 
-A send is plain when its topic was sent to before over a connection that is still open, nothing chooses a queue, the body is
-not to be compressed, and neither signing, tracing nor a namespace is in play. Then all that is left per message is one
-bytes interpolation and one future. Everything else, and everything that goes wrong, is left to the ordinary way in
-``producer.py``, where every rule is written down. tests/unit/client/test_send_frames.py holds the two ways equal.
+A send is plain when its topic was sent to before over a connection that is still open, nothing chooses a
+queue, the body is not to be compressed, and neither signing, tracing nor a namespace is in play. Then all
+that is left per message is one bytes interpolation and one future. Everything else, and everything that goes
+wrong, is left to the ordinary way in ``producer.py``, where every rule is written down.
+tests/unit/client/test_send_frames.py holds the two ways equal.
 
 Loop thread only.
 """

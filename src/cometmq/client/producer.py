@@ -237,7 +237,9 @@ class Producer:
         return await self._sender.once(self._wire_queue(queue), out, timeout_s)
 
     def send_soon(self, message: Message, **options: Any) -> asyncio.Task[SendResult]:
-        """Begin to send and return a task. ``flush()`` waits for all of them; a failure nobody looked at shows there."""
+        """Begin to send and return a task. ``flush()`` waits for all of them; a failure nobody looked at
+        shows there.
+        """
         self._check()
         task = asyncio.ensure_future(self._send_bounded(message, options))
         self._soon.add(task)

@@ -1,7 +1,8 @@
 """Which queue a message goes to: round robin, away from failing brokers, or by a key.
 
 ``BrokerHealth`` remembers how slow each broker was and for how long to stay away from it (RocketMQ's latency fault
-table). ``RoundRobin`` is the counter of one topic. Both are plain state, loop thread only, and read no clock themselves.
+table). ``RoundRobin`` is the counter of one topic. Both are plain state, loop thread only, and read no clock
+themselves.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Routes: which brokers hold the queues of a topic, and at which address a broker is reached.
 
-Asked from a NameServer when first needed and again every half minute; a failed or empty answer keeps the old route. Loop
-thread only. Topic names here are wire names (with namespace).
+Asked from a NameServer when first needed and again every half minute; a failed or empty answer keeps the old
+route. Loop thread only. Topic names here are wire names (with namespace).
 """
 
 from __future__ import annotations

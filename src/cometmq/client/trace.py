@@ -1,7 +1,7 @@
 """Message trace: records of sends and deliveries, sent to the trace topic in RocketMQ's format.
 
-Records queue up (bounded; when full they are dropped, tracing must not stop work) and leave in batches after half a second or
-when a message is full. Loop thread only.
+Records queue up (bounded; when full they are dropped, tracing must not stop work) and leave in batches after
+half a second or when a message is full. Loop thread only.
 """
 
 from __future__ import annotations

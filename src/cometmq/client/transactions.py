@@ -1,8 +1,9 @@
 """Transactions: a message that becomes visible only if local work succeeds.
 
-``async with tx.begin(message)`` sends a half message, runs the block, and commits at its end; an exception rolls back. If the
-process dies in between, the broker asks any live producer of the group what became of it: that is what ``check`` answers.
-The group must therefore belong to one service. Loop thread only; a plain ``check`` function runs in a thread.
+``async with tx.begin(message)`` sends a half message, runs the block, and commits at its end; an exception
+rolls back. If the process dies in between, the broker asks any live producer of the group what became of it:
+that is what ``check`` answers. The group must therefore belong to one service. Loop thread only; a plain ``check``
+function runs in a thread.
 """
 
 from __future__ import annotations

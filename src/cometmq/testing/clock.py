@@ -1,7 +1,7 @@
 """A clock that runs like the wall clock and can be turned forward, with a loop that follows it.
 
-Everything in a broker takes its time from ``now_ms`` or from timers of its loop. ``VirtualClock`` is the first, ``ClockedLoop``
-gives the second: after ``advance`` timers that have become due fire at once. Thread-safe.
+Everything in a broker takes its time from ``now_ms`` or from timers of its loop. ``VirtualClock`` is the
+first, ``ClockedLoop`` gives the second: after ``advance`` timers that have become due fire at once. Thread-safe.
 """
 
 from __future__ import annotations

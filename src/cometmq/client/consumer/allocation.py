@@ -4,8 +4,8 @@ Every member of a group computes the whole allocation by itself from the same tw
 client ids of the group), so each member of any language must come to the same answer. The formulas are therefore
 part of the protocol between clients; tests/unit/client/test_allocation.py holds the vectors of the Java classes.
 
-Pure functions of their arguments. A strategy returns the queues of ``client_id``; a client that the broker does not list
-yet owns nothing.
+Pure functions of their arguments. A strategy returns the queues of ``client_id``; a client that the broker
+does not list yet owns nothing.
 """
 
 from __future__ import annotations
@@ -84,7 +84,9 @@ def _queue_text(queue: Queue) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ConsistentHash:
-    """A ring of MD5 hashes; few queues move when a member comes or goes. Go builds another ring: do not mix languages."""
+    """A ring of MD5 hashes; few queues move when a member comes or goes. Go builds another ring: do not
+    mix languages.
+    """
 
     virtual_nodes: int = VIRTUAL_NODE_COUNT
     name: str = "CONSISTENT_HASH"

@@ -1,8 +1,8 @@
 """From pulled messages to handlers: who may have which message next.
 
-``Delivery`` is the waiting line. Takers (handler workers or an ``async for``) wait in it; messages come in from the pull loops.
-``ConcurrentDelivery`` hands out messages in the order they came. ``OrderlyDelivery`` hands out queues: a queue whose
-message is out is not in line until that message is settled.
+``Delivery`` is the waiting line. Takers (handler workers or an ``async for``) wait in it; messages come in
+from the pull loops. ``ConcurrentDelivery`` hands out messages in the order they came. ``OrderlyDelivery``
+hands out queues: a queue whose message is out is not in line until that message is settled.
 
 Loop thread only; no network here.
 """

@@ -25,8 +25,8 @@ class StartFrom:
     """Where a group begins in a queue it has no stored offset for. A stored offset always wins.
 
     ``StartFrom.FIRST`` reads everything that is there, ``StartFrom.LAST`` only what comes from now on, and
-    ``StartFrom.time(...)`` what was stored since a moment. As with every RocketMQ client, LAST on a topic whose first message
-    is still in the broker's memory begins at the first message: the broker decides so.
+    ``StartFrom.time(...)`` what was stored since a moment. As with every RocketMQ client, LAST on a topic
+    whose first message is still in the broker's memory begins at the first message: the broker decides so.
     """
 
     wire_name: str

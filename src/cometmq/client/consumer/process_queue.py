@@ -1,8 +1,8 @@
 """Messages of one queue that were pulled and are not finished yet.
 
 Pulled messages arrive in the order of their offsets and finish in any order. The offset to commit is the one of
-the first message that is not finished: it never passes an unfinished one. Messages stay in one deque; finishing marks the
-message, and the front is cut off as far as it is finished, so every operation is O(1) per message.
+the first message that is not finished: it never passes an unfinished one. Messages stay in one deque;
+finishing marks the message, and the front is cut off as far as it is finished, so every operation is O(1) per message.
 
 Loop thread only. Knows nothing of the network.
 """

@@ -1,8 +1,8 @@
 """The consumer: a member of a group that is handed messages of its queues.
 
-It pulls its share of the queues, hands messages to handlers or to an ``async for``, and commits offsets that never pass an
-unfinished message. Delivery is at least once. Loop thread only, except handlers that are plain functions: those run
-in threads.
+It pulls its share of the queues, hands messages to handlers or to an ``async for``, and commits offsets that
+never pass an unfinished message. Delivery is at least once. Loop thread only, except handlers that are plain
+functions: those run in threads.
 """
 
 from __future__ import annotations

@@ -2,14 +2,14 @@
 
 Theory of operation
 -------------------
-Every member computes the allocation alone, from the sorted queues of a topic and the sorted client ids the broker lists.
-It does so every 20 seconds, and at once when the broker says that the members changed, when a route changed, and at
-start. While something could not be done (no route yet, a queue could not be locked, a broker did not say an offset) it
-tries again after a second.
+Every member computes the allocation alone, from the sorted queues of a topic and the sorted client ids the
+broker lists. It does so every 20 seconds, and at once when the broker says that the members changed, when a
+route changed, and at start. While something could not be done (no route yet, a queue could not be locked, a
+broker did not say an offset) it tries again after a second.
 
-A new queue is locked first if consumption is ordered, then its start offset is computed, then it is pulled. A queue to give up
-is marked dropped, so that results of its running handlers are ignored, its offset is stored, and, if ordered, it is
-unlocked once no handler runs: until then it stays in the table and the next round tries again.
+A new queue is locked first if consumption is ordered, then its start offset is computed, then it is pulled. A
+queue to give up is marked dropped, so that results of its running handlers are ignored, its offset is stored,
+and, if ordered, it is unlocked once no handler runs: until then it stays in the table and the next round tries again.
 """
 
 from __future__ import annotations

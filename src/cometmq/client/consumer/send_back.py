@@ -1,7 +1,7 @@
 """Failed messages: back to the broker for a later delivery, or into the dead-letter topic.
 
-The broker makes the copy itself (CONSUMER_SEND_MSG_BACK). If it refuses or cannot be reached, the message is sent to the
-retry topic as a new message by the client's inner producer. Loop thread only.
+The broker makes the copy itself (CONSUMER_SEND_MSG_BACK). If it refuses or cannot be reached, the message is
+sent to the retry topic as a new message by the client's inner producer. Loop thread only.
 """
 
 from __future__ import annotations

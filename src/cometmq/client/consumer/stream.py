@@ -1,7 +1,8 @@
 """The stream: reading queues at one's own pace with one's own offsets (RocketMQ's lite pull consumer).
 
-``poll`` returns what was pulled ahead; ``commit`` stores how far polls came and returns when the brokers confirmed. With
-``auto_commit`` a later poll commits what earlier polls returned, so a crash repeats at most the last batch.
+``poll`` returns what was pulled ahead; ``commit`` stores how far polls came and returns when the brokers
+confirmed. With ``auto_commit`` a later poll commits what earlier polls returned, so a crash repeats at most
+the last batch.
 
 Queues come from the group's rebalance, or are fixed with ``assign=``. Nothing is retried and no retry topic is read.
 Loop thread only.
