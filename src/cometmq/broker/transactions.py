@@ -51,6 +51,7 @@ ROUND_MS_MAX = 60_000
 GIVEN_UP_COUNT_MAX = 10_000  # of which a late commit is still taken
 HOUR_MS = 3_600_000
 UNKNOWN = -1
+FAR_FUTURE_MS = 2**62
 NUMBER_LENGTH_MAX = 18  # digits
 
 # What only the broker writes into a half message.
@@ -169,7 +170,7 @@ class Transactions:
 
     def is_ended(self, half: MessageExt) -> bool:
         if identity(half) in self._given_up:
-            return False  # late, but the producer has spoken at last
+            return self._was_delivered(half)  # if not: late, but the producer has spoken at last
         newest = self._newest_of(half)
         return newest in self._ended or newest < self.half_offset
 
@@ -218,6 +219,14 @@ class Transactions:
             if not self._is_settled(half) and self._again(half, {}) is None:
                 return False
         return True
+
+    def _was_delivered(self, half: MessageExt) -> bool:
+        """Look for the committed message in the index: those given up are known by name only after a restart."""
+        target = real_target(half)
+        if target is None or half.unique_id is None:
+            return False
+        found = self._broker.store.query(target[0], half.unique_id, READ_COUNT, 0, FAR_FUTURE_MS)
+        return any(decode_record(bytes(record)).sys_flag & TRANSACTION_COMMIT for record in found.records)
 
     def _newest_of(self, half: MessageExt) -> int:
         return self._newest.get(first_offset(half), half.queue_offset)
