@@ -112,8 +112,7 @@ class Transactions:
         half_end = self._broker.store.max_offset(TRANS_HALF_TOPIC, HALF_QUEUE_ID)
         op_end = self._broker.store.max_offset(TRANS_OP_HALF_TOPIC, HALF_QUEUE_ID)
         half_offset, op_offset = min(self.half_offset, half_end), min(self.op_offset, op_end)
-        if (half_offset, op_offset) != (self.half_offset, self.op_offset):
-            self._commit_progress(half_offset, op_offset)
+        self._commit_progress(half_offset, op_offset)
         for op in self._walk(TRANS_OP_HALF_TOPIC, op_offset):
             if op.stored_body.isdigit() and int(op.stored_body) >= half_offset:
                 self._ended[int(op.stored_body)] = op.queue_offset
@@ -148,9 +147,10 @@ class Transactions:
         self._commit_progress(half_offset, min(self._ended.values(), default=op_end))
 
     def _commit_progress(self, half_offset: int, op_offset: int) -> None:
-        commit = self._broker.offsets.commit
-        commit(TRANSACTION_GROUP, TRANS_HALF_TOPIC, HALF_QUEUE_ID, half_offset)
-        commit(TRANSACTION_GROUP, TRANS_OP_HALF_TOPIC, HALF_QUEUE_ID, op_offset)
+        """Only what has changed: a broker without transactions has no offsets of them."""
+        for topic, offset in ((TRANS_HALF_TOPIC, half_offset), (TRANS_OP_HALF_TOPIC, op_offset)):
+            if offset != self._progress(topic):
+                self._broker.offsets.commit(TRANSACTION_GROUP, topic, HALF_QUEUE_ID, offset)
 
     # -- the life of one transaction ------------------------------------------------------------------------------
 

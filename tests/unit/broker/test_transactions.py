@@ -548,6 +548,16 @@ def test_progress_goes_on_and_forgets_what_is_settled(run: Any, tmp_path: Path) 
     run(main())
 
 
+def test_broker_without_transactions_has_no_offsets_of_them(run: Any, tmp_path: Path) -> None:
+    async def main() -> None:
+        clock = StoppedClock()
+        async with live_broker(tmp_path, clock=clock) as live:
+            await check_round(live, clock)
+            assert live.broker.offsets.groups() == []
+
+    run(main())
+
+
 def test_progress_beyond_the_queue_does_not_swallow_new_transactions(run: Any, tmp_path: Path) -> None:
     """The log was cut, or the queues were removed by hand."""
 
