@@ -15,6 +15,7 @@ dev: $(STAMP) ext  ## install everything into .venv, editable, and compile
 
 ext: $(STAMP)  ## compile the *_cy.py modules in place (only what changed)
 	@flock .venv/.ext.lock $(BIN)/python setup.py -q build_ext --inplace
+	@$(BIN)/python -m compileall -q src/cometmq  # start-up does not depend on who may write .pyc files
 
 demo: dev
 	@$(BIN)/cometmq demo

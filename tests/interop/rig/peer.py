@@ -49,6 +49,7 @@ class JavaPeer:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=err,
+                cwd=directory,  # some tools write into the directory they run in
             )
         self._reader = threading.Thread(target=self._read, name="java-peer", daemon=True)
         self._reader.start()
