@@ -10,6 +10,7 @@ import asyncio
 import logging
 import os
 import random
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -20,15 +21,16 @@ from cometmq.client.name_servers import NameServers
 from cometmq.client.namespace import unwrap, wrap
 from cometmq.client.replies import Replies
 from cometmq.client.routes import Routes
-from cometmq.client.send_pipe import SendPipe, fast_path
+from cometmq.client.send_pipe import SendPipe, fast_path, silent_since
 from cometmq.client.settings import Settings, milliseconds, seconds
 from cometmq.clock import Clock
 from cometmq.clock import now_ms as wall_clock
-from cometmq.errors import ClientClosed, ClientError, CometMQError
+from cometmq.errors import ClientClosed, ClientError, CometMQError, Timeout
 from cometmq.net.client import RemotingClient
 from cometmq.net.config import NetConfig
 from cometmq.net.connection import Connection
 from cometmq.net.endpoint import Handler
+from cometmq.net.metrics import CloseReason
 from cometmq.net.tls import TlsConfig
 from cometmq.protocol.acl_signature import sign
 from cometmq.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, ProducerData
@@ -70,13 +72,16 @@ class Instance:
         self.handlers: dict[int, Handler] = {}
         self.remoting = RemotingClient(
             self.handlers,
-            config=NetConfig(connect_timeout_millis=milliseconds(settings.connect_timeout)),
+            config=NetConfig(
+                connect_timeout_millis=milliseconds(settings.connect_timeout),
+                client_close_socket_if_timeout=False,  # only silent connections are closed, see _call
+            ),
             tls=TlsConfig(enable=bool(settings.tls)),
         )
         self.remoting.handlers = self.handlers
         self.remoting._ssl_context = settings.ssl_context()
         self.remoting.fast_path = fast_path
-        self.name_servers = NameServers(settings, self.remoting.invoke)
+        self.name_servers = NameServers(settings, self._call)
         self.routes = Routes(self.name_servers, milliseconds(settings.request_timeout))
         self.brokers = BrokerCalls(self.invoke, self.invoke_oneway)
         self.unique_ids = UniqueIds(identity.local_ip(), os.getpid(), random.getrandbits(32), now_ms)
@@ -161,7 +166,20 @@ class Instance:
 
     async def invoke(self, address: str, command: RemotingCommand, timeout_ms: int) -> RemotingCommand:
         self.check_usable()
-        return await self.remoting.invoke(address, self.signed(command), timeout_ms)
+        return await self._call(address, self.signed(command), timeout_ms)
+
+    async def _call(self, address: str, command: RemotingCommand, timeout_ms: int) -> RemotingCommand:
+        """A request over the shared connection. If it times out and nothing at all came back meanwhile, the
+        connection is dead (a firewall forgot it) and is closed, so that the next request opens another.
+        """
+        began = time.monotonic()
+        try:
+            return await self.remoting.invoke(address, command, timeout_ms)
+        except Timeout:
+            connection = self.remoting.open_connections().get(address)
+            if connection is not None and silent_since(connection, began):
+                connection.close(CloseReason.REQUEST_TIMEOUT)
+            raise
 
     async def invoke_oneway(self, address: str, command: RemotingCommand) -> None:
         self.check_usable()

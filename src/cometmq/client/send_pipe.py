@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+import time
 
 import msgspec
 
@@ -24,6 +25,7 @@ from cometmq.protocol.command import RemotingCommand, decode_frame
 _WORDS = struct.Struct(">iI")
 _HEADER_MASK = 0xFFFFFF
 _KEY = "send_pipe"
+_HEARD = "heard_at"
 
 
 class SendFields(msgspec.Struct, gc=False):
@@ -54,7 +56,7 @@ SendFuture = asyncio.Future[SendAnswer]
 class SendPipe:
     """Sends of one connection."""
 
-    __slots__ = ("_address", "_connection", "_loop", "_out", "_pending", "_sweep_at", "_timer", "heard_at")
+    __slots__ = ("_address", "_connection", "_loop", "_out", "_pending", "_sweep_at", "_timer")
 
     def __init__(self, connection: Connection, address: str, loop: asyncio.AbstractEventLoop) -> None:
         self._connection = connection
@@ -64,7 +66,6 @@ class SendPipe:
         self._pending: dict[int, tuple[SendFuture, float, float]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._sweep_at = 0.0
-        self.heard_at = 0.0
         connection.attachments[_KEY] = self
         connection.on_close.append(self._closed)
 
@@ -86,7 +87,7 @@ class SendPipe:
 
     def expect(self, opaque: int, timeout_s: float) -> SendFuture:
         """The future of the answer with this opaque."""
-        now = self._loop.time()
+        now = time.monotonic()
         deadline = now + timeout_s
         future: SendFuture = self._loop.create_future()
         self._pending[opaque] = (future, deadline, now)
@@ -121,18 +122,18 @@ class SendPipe:
         if self._timer is not None:
             self._timer.cancel()
         self._sweep_at = deadline
-        self._timer = self._loop.call_at(deadline, self._sweep)
+        self._timer = self._loop.call_later(deadline - time.monotonic(), self._sweep)
 
     def _sweep(self) -> None:
         self._timer = None
-        now = self._loop.time()
+        now = time.monotonic()
         silent = False
         for opaque, (future, deadline, sent_at) in list(self._pending.items()):
             if future.done():
                 del self._pending[opaque]
             elif deadline <= now:
                 del self._pending[opaque]
-                silent = silent or self.heard_at < sent_at
+                silent = silent or silent_since(self._connection, sent_at)
                 future.set_exception(
                     Timeout(f"no answer from {self._address} within {deadline - sent_at:.1f} s")
                 )
@@ -156,10 +157,11 @@ class SendPipe:
 
 def fast_path(connection: Connection, view: memoryview, start: int, end: int) -> int:
     """Take answers of sends from the front of what was read; returns the number of bytes taken."""
-    pipe: SendPipe | None = connection.attachments.get(_KEY)
+    attachments = connection.attachments
+    attachments[_HEARD] = time.monotonic()
+    pipe: SendPipe | None = attachments.get(_KEY)
     if pipe is None:
         return 0
-    pipe.heard_at = pipe._loop.time()
     at = start
     while end - at >= 8:
         length, word = _WORDS.unpack_from(view, at)
@@ -171,6 +173,12 @@ def fast_path(connection: Connection, view: memoryview, start: int, end: int) ->
             break
         at = frame_end
     return at - start
+
+
+def silent_since(connection: Connection, moment: float) -> bool:
+    """Whether nothing at all came over a connection since a moment (of the monotonic clock)."""
+    heard_at: float = connection.attachments.get(_HEARD, 0.0)
+    return heard_at < moment
 
 
 def _answer(frame: memoryview, serialize_type: int) -> SendAnswer | None:

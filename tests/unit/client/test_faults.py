@@ -217,9 +217,11 @@ async def test_a_busy_broker_is_not_asked_again(cometmq_broker: LocalBroker) -> 
 
 async def test_a_failing_broker_is_tried_three_times(cometmq_broker: LocalBroker) -> None:
     async with cometmq_broker.client() as mq:
-        with cometmq_broker.fault("send", error=14, remark="no") as fault:
-            with pytest.raises(SendFailed, match="3 times") as caught:
-                await mq.producer("p").send(Message("t", b"x"))
+        with (
+            cometmq_broker.fault("send", error=14, remark="no") as fault,
+            pytest.raises(SendFailed, match="3 times") as caught,
+        ):
+            await mq.producer("p").send(Message("t", b"x"))
         assert fault.hits == 3
         assert caught.value.code == 14
         assert isinstance(caught.value.__cause__, BrokerError)
@@ -344,3 +346,20 @@ async def test_a_deleted_offset_is_corrected(cometmq_broker: LocalBroker) -> Non
 
 async def _committed_is(mq: Client, queue: object, offset: int) -> bool:
     return await mq.admin.committed("g", queue) == offset  # type: ignore[arg-type]
+
+
+async def test_an_ordinary_request_over_a_silent_connection_replaces_it(proxied: LocalBroker) -> None:
+    assert proxied.proxy is not None
+    async with proxied.client() as mq:
+        await mq.admin.create_topic("t", queues=1)
+        queue = (await mq.admin.queues("t"))[0]
+        before = proxied.proxy.connections
+        address = proxied.broker_address
+        connection = mq.instance.remoting.open_connections()[address]
+        proxied.proxy.stall()
+        with pytest.raises(Timeout):
+            await mq.instance.brokers.call(address, 30, None, timeout_ms=200)
+        assert connection.closed
+        proxied.proxy.resume()
+        assert await mq.admin.max_offset(queue) == 0
+        assert proxied.proxy.connections > before
