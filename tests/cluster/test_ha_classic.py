@@ -23,6 +23,7 @@ from wire_client import until
 
 from cometmq.broker.ha import follower
 from cometmq.broker.ha import metadata as metadata_part
+from cometmq.errors import ConfigError
 from cometmq.protocol.codes import RequestCode, ResponseCode
 from cometmq.protocol.properties import encode_properties
 
@@ -387,5 +388,16 @@ def test_slave_copies_topics_groups_and_offsets(run: Any, tmp_path: Path) -> Non
                 assert second.offsets.query("CG", "T", 0) == 3
                 assert second.topics.find("T") is None
                 assert "CG" in second.groups
+
+    run(main())
+
+
+def test_a_group_that_elects_its_master_is_refused_and_not_split(run: Any, tmp_path: Path) -> None:
+    """Three brokers of a DLedger group started as plain masters would each take writes of their own."""
+
+    async def main() -> None:
+        with pytest.raises(ConfigError, match="enableDLegerCommitLog"):
+            async with master(tmp_path, enable_dleger_commit_log=True):
+                pass
 
     run(main())

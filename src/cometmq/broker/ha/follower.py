@@ -1,7 +1,7 @@
 """A slave follows its master: finds it, connects, keeps the connection, begins an empty log at the right place.
 
 Theory of operation. The master's replication address is haMasterAddress, or what a NameServer answered to our
-registration. One task connects, waits for the connection to end, and tries again, at first soon, then every 5 s.
+registration. One task connects, waits for the connection to end, and tries again, at first soon, then every second.
 
 An empty slave wants the whole log. A master of 4.9 answers the report 0 with its last file only; any other report is
 taken literally. So an empty slave asks the master for its range first (GET_BROKER_RUNTIME_INFO) and reports the
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 CONNECT_TIMEOUT_S = 5.0
 RETRY_S_MIN = 0.1
-RETRY_S_MAX = 5.0
+RETRY_S_MAX = 1.0
 CHECKS_PER_INTERVAL = 5  # how finely reports and silence are timed
 CHECK_S_MIN = 0.01
 HA_ADDRESS_LENGTH_MIN = 6  # characters; 4.9 takes anything shorter for "not set"
