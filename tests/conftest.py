@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import tarfile
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -21,18 +22,30 @@ def golden() -> Path:
 ARCHIVES = {"crash": "crash-torn-cqbehind", "torn": "crash-torn-cqbehind", "cqbehind": "crash-torn-cqbehind"}
 
 
+@pytest.fixture(scope="session")
+def golden_originals(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Golden stores unpacked once; tests get copies."""
+    root = tmp_path_factory.mktemp("golden")
+
+    def original(name: str) -> Path:
+        if not (root / name).exists():
+            archive = GOLDEN / "store-4.9.7" / f"{ARCHIVES.get(name, name)}.tar.xz"
+            with tarfile.open(archive) as tar:
+                tar.extractall(root, filter="data")
+        return root / name
+
+    return original
+
+
 @pytest.fixture
-def golden_store(tmp_path: Path) -> Callable[[str], Path]:
+def golden_store(tmp_path: Path, golden_originals: Callable[[str], Path]) -> Callable[[str], Path]:
     """A fresh copy of a store that the Java broker wrote: ``golden_store("clean")`` is its root directory."""
 
-    def extract(name: str) -> Path:
-        archive = GOLDEN / "store-4.9.7" / f"{ARCHIVES.get(name, name)}.tar.xz"
-        with tarfile.open(archive) as tar:
-            wanted = [member for member in tar if member.name.split("/")[0] == name]
-            tar.extractall(tmp_path / "golden", members=wanted, filter="data")
+    def copy(name: str) -> Path:
+        shutil.copytree(golden_originals(name), tmp_path / "golden" / name, dirs_exist_ok=True)
         return tmp_path / "golden" / name
 
-    return extract
+    return copy
 
 
 @pytest.fixture
