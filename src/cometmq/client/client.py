@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
@@ -16,6 +16,8 @@ from cometmq.client.app import EXIT_FAILED, EXIT_OK, Handlers, on_signals
 from cometmq.client.consumer.push import Consumer
 from cometmq.client.consumer.stream import Stream
 from cometmq.client.instance import Instance
+from cometmq.client.isolation import IsolatedSettler, hop, isolated
+from cometmq.client.loop_thread import LoopThread
 from cometmq.client.producer import Producer
 from cometmq.client.settings import Settings
 from cometmq.client.subscription import Filter, Subscriptions
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_T = TypeVar("_T")
 F = TypeVar("F", bound=Callable[..., Any])
 TRACE_GROUP = "_INNER_TRACE_PRODUCER"
 
@@ -73,8 +76,17 @@ class Client:
     # --- life ---
 
     async def start(self) -> None:
-        """Bind to the running loop. Nothing is sent before the first use."""
-        await self.instance.start()
+        """Bind to the running loop (with ``isolate`` to one in a thread). Nothing is sent before the first use."""
+        if self.settings.isolate and self.instance.thread is None:
+            self.instance.thread = LoopThread("cometmq-network")
+        await self._on_network(self.instance.start())
+
+    async def _on_network(self, work: Coroutine[Any, Any, None]) -> None:
+        thread = self.instance.thread
+        if thread is None:
+            await work
+        else:
+            await hop(thread.loop, work)
 
     async def aclose(self) -> None:
         """Close what was made of this client, last made first, then the connections. Idempotent and bounded."""
@@ -82,10 +94,13 @@ class Client:
         for child in reversed(children):
             await child.aclose()
         if self._tracer is not None:
-            await self._tracer.aclose()
+            await self._on_network(self._tracer.aclose())
             self._tracer = None
-        if self._instance is not None:
-            await self._instance.close()
+        instance, thread = self._instance, self._instance.thread if self._instance is not None else None
+        if instance is not None:
+            await self._on_network(instance.close())
+        if thread is not None:
+            await asyncio.to_thread(thread.close)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -112,21 +127,25 @@ class Client:
 
     def producer(self, group: str = "cometmq-producer", **options: Any) -> Producer:
         """A producer; the options are those of :class:`Producer`."""
-        return self._adopt(Producer(self.instance, group, tracer=self._trace(), **options))
+        kind = self._kind(Producer)
+        return self._adopt(kind(self.instance, group, tracer=self._trace(), **options))
 
     def transactional(self, group: str, *, check: Check, **options: Any) -> TransactionalProducer:
         """A producer of transactional messages; ``check`` tells what became of a transaction left open."""
-        return self._adopt(
-            TransactionalProducer(self.instance, group, check=check, tracer=self._trace(), **options)
-        )
+        kind = self._kind(TransactionalProducer)
+        return self._adopt(kind(self.instance, group, check=check, tracer=self._trace(), **options))
 
     def consumer(self, group: str, subscriptions: Subscriptions, **options: Any) -> Consumer:
         """A consumer of topics (a name, or ``{name: filter}``); the options are those of ConsumerOptions."""
-        return self._adopt(Consumer(self.instance, group, subscriptions, tracer=self._trace(), **options))
+        kind = self._kind(Consumer)
+        consumer = kind(self.instance, group, subscriptions, tracer=self._trace(), **options)
+        if self.settings.isolate:
+            consumer.settler = IsolatedSettler(consumer)
+        return self._adopt(consumer)
 
     def stream(self, group: str, subscriptions: Subscriptions | None = None, **options: Any) -> Stream:
         """A reader with offsets of its own; the options are those of :class:`Stream`."""
-        return self._adopt(Stream(self.instance, group, subscriptions, **options))
+        return self._adopt(self._kind(Stream)(self.instance, group, subscriptions, **options))
 
     @property
     def admin(self) -> Admin:
@@ -134,7 +153,7 @@ class Client:
         if self._admin is None:
             from cometmq.admin import Admin
 
-            self._admin = Admin(self.instance)
+            self._admin = self._kind(Admin)(self.instance)
         return self._admin
 
     _C = TypeVar("_C", bound=_Child)
@@ -142,6 +161,9 @@ class Client:
     def _adopt(self, child: _C) -> _C:
         self._children.append(child)
         return child
+
+    def _kind(self, cls: type[_T]) -> type[_T]:
+        return isolated(cls) if self.settings.isolate else cls
 
     def _trace(self) -> Tracer | None:
         """One tracer for all, made with the first traced child."""

@@ -40,6 +40,7 @@ from cometmq.protocol.headers import UnregisterClientHeader
 from cometmq.protocol.message_id import UniqueIds
 
 if TYPE_CHECKING:
+    from cometmq.client.loop_thread import LoopThread
     from cometmq.client.transactions import TransactionalProducer
 
 log = logging.getLogger(__name__)
@@ -92,6 +93,7 @@ class Instance:
         self.replies = Replies()
         self.checkers: dict[str, TransactionalProducer] = {}
         self.loop: asyncio.AbstractEventLoop | None = None
+        self.thread: LoopThread | None = None  # of an isolated client: where all of this runs
         self._heartbeat_wake = Wake()
         self._generation = forks.generation()
         self._closed = False

@@ -50,6 +50,7 @@ RETRY_CODES = frozenset(
         ResponseCode.NOT_IN_CURRENT_UNIT,
     }
 )
+ACCESS_DENIED = "AclException"  # in the remark of code 1
 IN_FLIGHT_MAX = 4096  # sends of send_soon() on the wire at a time
 SAME_BROKER_PAUSES_S = (
     0.0,
@@ -176,7 +177,7 @@ class Producer:
         except Timeout as error:
             raise _timed_out(message.topic, error) from error
         except (ConnectionLost, BrokerError) as error:
-            if isinstance(error, BrokerError) and error.code not in RETRY_CODES:
+            if not _worth_another_attempt(error):
                 raise
             cause: CometMQError | None = error
         else:
@@ -291,7 +292,7 @@ class Producer:
                 self._note(queue.broker_name, None)
                 raise _timed_out(out.topic, error) from error
             except (ConnectionLost, BrokerError) as error:
-                if isinstance(error, BrokerError) and error.code not in RETRY_CODES:
+                if not _worth_another_attempt(error):
                     raise
                 cause, avoid = error, queue.broker_name
                 self._note(queue.broker_name, None)
@@ -392,6 +393,13 @@ class Producer:
         from cometmq.client.request_reply import request
 
         return await request(self._instance, self, message, seconds(timeout))
+
+
+def _worth_another_attempt(error: CometMQError) -> bool:
+    """A lost connection is; of refusals those that another broker may not repeat, and never one of access control."""
+    if not isinstance(error, BrokerError):
+        return True
+    return error.code in RETRY_CODES and ACCESS_DENIED not in error.remark
 
 
 def _timed_out(topic: str, error: Timeout) -> Timeout:

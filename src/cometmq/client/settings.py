@@ -78,6 +78,7 @@ class Settings:
     tls: bool | ssl.SSLContext = False
     tls_verify: bool = False
     vip_channel: bool = False
+    isolate: bool = False
     trace: bool = False
     trace_topic: str = "RMQ_SYS_TRACE_TOPIC"
     connect_timeout: Duration = 3.0

@@ -11,11 +11,12 @@ import functools
 import inspect
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from cometmq.client.codecs import decoder_for
+from cometmq.client.isolation import hop
 from cometmq.client.message import ReceivedMessage
 from cometmq.client.results import Disposition
 
@@ -28,7 +29,14 @@ log = logging.getLogger(__name__)
 class HandlerWorkers:
     """As many workers as the concurrency says, each: take, call, settle."""
 
-    def __init__(self, consumer: Consumer, handler: Callable[..., Any], decode: Any = None) -> None:
+    def __init__(
+        self,
+        consumer: Consumer,
+        handler: Callable[..., Any],
+        decode: Any = None,
+        home: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        self._home = home  # where coroutine handlers run, if not here
         self._consumer = consumer
         self._handler = handler
         self._batch = consumer.options.batch
@@ -39,11 +47,16 @@ class HandlerWorkers:
 
     def _bind(self, handler: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
         if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__):
-            return handler
+            return handler if self._home is None else functools.partial(self._at_home, handler)
         self._pool = ThreadPoolExecutor(
             self._consumer.options.concurrency, thread_name_prefix=f"cometmq-{self._consumer.plain_group}"
         )
         return functools.partial(self._in_thread, handler)
+
+    async def _at_home(self, handler: Callable[..., Coroutine[Any, Any, Any]], *arguments: Any) -> Any:
+        """An isolated client: the handler runs on the application's loop, whatever the network does."""
+        assert self._home is not None
+        return await hop(self._home, handler(*arguments))
 
     async def _in_thread(self, handler: Callable[..., Any], *arguments: Any) -> Any:
         result = await asyncio.get_running_loop().run_in_executor(self._pool, handler, *arguments)

@@ -289,13 +289,18 @@ class Consumer(Member):
         for message in messages:
             message.consume_started_ms = now_ms
 
-    async def run(self, handler: Any, *, decode: Any = None) -> None:
-        """Call ``handler`` for every message until the consumer is closed. Plain functions run in threads."""
+    async def run(
+        self, handler: Any, *, decode: Any = None, home: asyncio.AbstractEventLoop | None = None
+    ) -> None:
+        """Call ``handler`` for every message until the consumer is closed. Plain functions run in threads.
+
+        With ``decode`` the handler gets the decoded body and the message. ``home`` is for isolated clients.
+        """
         from cometmq.client.consumer.handlers import HandlerWorkers
 
         if self.workers is not None:
             raise ClientError(f"consumer of group {self.plain_group!r} already has a handler")
-        self.workers = HandlerWorkers(self, handler, decode)
+        self.workers = HandlerWorkers(self, handler, decode, home)
         await self.start()
         await self.workers.run()
 
