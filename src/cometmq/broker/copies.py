@@ -6,17 +6,30 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from cometmq.errors import RemoteProtocolError
 from cometmq.protocol import properties as names
 from cometmq.protocol.message import MessageExt
 from cometmq.protocol.properties import encode_properties
+from cometmq.protocol.record_cy import decode_record
 from cometmq.store.model import PutStatus, StoreMessage
 
 if TYPE_CHECKING:
     from cometmq.broker.broker import Broker
+    from cometmq.store.store import MessageStore
 
 log = logging.getLogger(__name__)
 
 NEVER_STORED = (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED)
+
+
+def stored_message(store: MessageStore, physical_offset: int) -> MessageExt | None:
+    """The message whose record begins at an offset; None when none does."""
+    record = store.read_record(physical_offset) if physical_offset >= 0 else None
+    try:
+        message = decode_record(record) if record is not None else None
+    except RemoteProtocolError:
+        return None
+    return message if message is not None and message.physical_offset == physical_offset else None
 
 
 def properties_text(properties: Mapping[str, str]) -> bytes:

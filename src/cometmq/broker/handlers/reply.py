@@ -53,22 +53,33 @@ async def send_reply(broker: Broker, connection: Connection, command: RemotingCo
     problem = await _push(broker, connection, header, properties, queue_id, body)
     result = None
     if broker.config.store_reply_message_enable:
-        properties[names.PROPERTY_CLUSTER] = broker.config.broker_cluster_name
-        result = broker.store.put(
-            StoreMessage(
-                topic=header.topic,
-                queue_id=queue_id,
-                body=body,
-                properties=stored_properties(properties),
-                flag=header.flag,
-                sys_flag=sys_flag_of(header.sys_flag, topic),
-                born_timestamp_ms=header.born_timestamp,
-                born_host=connection.born_host,
-                store_host=broker.store_host,
-                reconsume_times=header.reconsume_times or 0,
-            )
+        message = StoreMessage(
+            topic=header.topic,
+            queue_id=queue_id,
+            body=body,
+            properties=stored_properties(
+                {**properties, names.PROPERTY_CLUSTER: broker.config.broker_cluster_name}
+            ),
+            flag=header.flag,
+            sys_flag=sys_flag_of(header.sys_flag, topic),
+            born_timestamp_ms=header.born_timestamp,
+            born_host=connection.born_host,
+            store_host=broker.store_host,
+            reconsume_times=header.reconsume_times or 0,
         )
+        result = _store(broker, message)
     return _answer(broker, command, problem, result, queue_id)
+
+
+def _store(broker: Broker, message: StoreMessage) -> PutResult:
+    result = broker.store.put(message)
+    if result.ok:
+        broker.counters.puts += 1
+        broker.counters.put_bytes += result.size
+        broker.stats.count_put(message.topic, message.queue_id, 1, result.size)
+    else:
+        broker.counters.puts_failed += 1
+    return result
 
 
 async def _push(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from cometmq.broker.copies import copy_of, properties_text
+from cometmq.broker.copies import copy_of, stored_message
 from cometmq.broker.handlers.send import FAQ, VERSION_3_4_9
 from cometmq.broker.topics import DLQ_PREFIX, PERM_WRITE, RETRY_PREFIX, UNIT_SUB_FLAG
 from cometmq.protocol import properties as names
@@ -17,7 +17,7 @@ from cometmq.protocol.codes import RequestCode, ResponseCode
 from cometmq.protocol.command import RemotingCommand
 from cometmq.protocol.headers import ConsumerSendMsgBackHeader
 from cometmq.protocol.message import MessageExt
-from cometmq.protocol.record_cy import decode_record
+from cometmq.store.model import PutResult
 
 if TYPE_CHECKING:
     from cometmq.broker.broker import Broker
@@ -54,50 +54,36 @@ def consumer_send_msg_back(broker: Broker, command: RemotingCommand) -> Remoting
     if not retry_topic.perm & PERM_WRITE:
         remark = f"the topic[{retry_topic.topic_name}] sending message is forbidden"
         return command.response(ResponseCode.NO_PERMISSION, remark)
-    record = broker.store.read_record(header.offset)
-    if record is None:
+    original = stored_message(broker.store, header.offset)
+    if original is None:
         return command.response(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {header.offset}")
     tries_max = group.retry_max_times
     if command.version >= VERSION_3_4_9 and header.max_reconsume_times is not None:
         tries_max = header.max_reconsume_times
-    return _store_copy(
-        broker,
-        command,
-        decode_record(record),
-        header,
-        retry_topic.topic_name,
-        group.retry_queue_nums,
-        tries_max,
-    )
-
-
-def _store_copy(
-    broker: Broker,
-    command: RemotingCommand,
-    original: MessageExt,
-    header: ConsumerSendMsgBackHeader,
-    retry_topic: str,
-    queue_nums: int,
-    tries_max: int,
-) -> RemotingCommand:
-    properties = retry_properties(original)
-    level = header.delay_level
-    if original.reconsume_times >= tries_max or level < 0:
+    if original.reconsume_times >= tries_max or header.delay_level < 0:
         dead = broker.topics.find_or_create(DLQ_PREFIX + header.group, queue_nums=1)
-        topic, queue_id = dead.topic_name, 0
-        properties[names.PROPERTY_DELAY] = "0"
+        result = _store(broker, original, dead.topic_name, 0, delay_level=0)
     else:
-        topic, queue_id = retry_topic, random.randrange(queue_nums)
-        properties[names.PROPERTY_DELAY] = str(level or FIRST_RETRY_LEVEL + original.reconsume_times)
-    message = copy_of(original, topic=topic, queue_id=queue_id, store_host=broker.store_host)
-    message.reconsume_times = original.reconsume_times + 1
-    message.properties = properties_text(properties)
-    broker.delay.divert(message, properties)
-    result = broker.store.put(message)
+        # The topic may be older than the group's setting: only queues that consumers see.
+        queue_id = random.randrange(max(min(group.retry_queue_nums, retry_topic.read_queue_nums), 1))
+        level = header.delay_level or FIRST_RETRY_LEVEL + original.reconsume_times
+        result = _store(broker, original, retry_topic.topic_name, queue_id, delay_level=level)
     if not result.ok:
         return command.response(ResponseCode.SYSTEM_ERROR, result.status.name)
     broker.stats.count_send_back(header.group, original.topic)
     return command.response()
+
+
+def _store(broker: Broker, original: MessageExt, topic: str, queue_id: int, *, delay_level: int) -> PutResult:
+    """The message once more, one try later."""
+    properties = retry_properties(original)
+    properties[names.PROPERTY_DELAY] = str(delay_level)
+    message = copy_of(
+        original, topic=topic, queue_id=queue_id, properties=properties, store_host=broker.store_host
+    )
+    message.reconsume_times = original.reconsume_times + 1
+    broker.delay.divert(message, properties)
+    return broker.store.put(message)
 
 
 def retry_properties(original: MessageExt) -> dict[str, str]:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from cometmq.broker.copies import stored_message
 from cometmq.broker.handlers.send import refusal_of
-from cometmq.errors import CometMQError
 from cometmq.protocol import properties as names
 from cometmq.protocol.codes import RequestCode, ResponseCode
 from cometmq.protocol.command import RemotingCommand
 from cometmq.protocol.headers import EndTransactionHeader
 from cometmq.protocol.message import MessageExt
-from cometmq.protocol.record_cy import decode_record
 from cometmq.protocol.sys_flag import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ def end_transaction(broker: Broker, command: RemotingCommand) -> RemotingCommand
     header = EndTransactionHeader.decode(command.ext_fields)
     if header.commit_or_rollback not in (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK):
         return None  # unknown: the check-back decides; clients expect no answer
-    half = _find(broker, header.commit_log_offset)
+    half = stored_message(broker.store, header.commit_log_offset)
     problem = _problem(broker, half, header)
     if half is None or problem:
         log.warning("transaction not ended msg_id=%s: %s", header.msg_id, problem)
@@ -53,14 +52,6 @@ def end_transaction(broker: Broker, command: RemotingCommand) -> RemotingCommand
     return command.response(ResponseCode.SUCCESS, NOT_SET if rollback else None)
 
 
-def _find(broker: Broker, physical_offset: int) -> MessageExt | None:
-    record = broker.store.read_record(physical_offset) if physical_offset >= 0 else None
-    try:
-        return decode_record(record) if record is not None else None
-    except CometMQError:
-        return None
-
-
 def _problem(broker: Broker, half: MessageExt | None, header: EndTransactionHeader) -> str | None:
     if half is None:
         return "Find prepared transaction message failed"
@@ -68,6 +59,6 @@ def _problem(broker: Broker, half: MessageExt | None, header: EndTransactionHead
         return "The producer group wrong"
     if half.queue_offset != header.tran_state_table_offset:
         return "The transaction state table offset wrong"
-    if half.physical_offset != header.commit_log_offset or not broker.transactions.is_half(half):
+    if not broker.transactions.is_half(half):
         return "The commit log offset wrong"
     return None
