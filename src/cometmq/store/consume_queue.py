@@ -144,7 +144,7 @@ class ConsumeQueue(QueueTail):
             self._first_dirty_start = self.last_start
 
     def _add_file(self, start: int) -> None:
-        file = MappedFile(self.path_of(start), start, self.file_size, self.open_files)
+        file = MappedFile(self.path_of(start), start, self.file_size, self.open_files, scattered=True)
         try:
             file.create_mapped(PAGE_SIZE)
         except OSError as error:
@@ -165,7 +165,7 @@ class ConsumeQueue(QueueTail):
     def _file(self, start: int) -> MappedFile:
         file = self._files.get(start)
         if file is None:
-            file = MappedFile(self.path_of(start), start, self.file_size, self.open_files)
+            file = MappedFile(self.path_of(start), start, self.file_size, self.open_files, scattered=True)
             self._files[start] = file
         return file
 

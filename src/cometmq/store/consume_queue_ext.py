@@ -162,7 +162,9 @@ class ConsumeQueueExt:
         return int(entry.name)
 
     def _mapped(self, start: int) -> MappedFile:
-        return MappedFile(f"{self.directory}/{file_name(start)}", start, self.file_size, self.open_files)
+        return MappedFile(
+            f"{self.directory}/{file_name(start)}", start, self.file_size, self.open_files, scattered=True
+        )
 
     def _file_at(self, position: int) -> MappedFile | None:
         if not self._files or position < self._files[0].start:

@@ -80,7 +80,10 @@ class IndexFile:
             if os.fstat(self._descriptor).st_size != shape.file_size:
                 os.ftruncate(self._descriptor, shape.file_size)
             os.posix_fallocate(self._descriptor, 0, shape.entries_at)
-            self.view = memoryview(mmap.mmap(self._descriptor, shape.file_size))
+            mapped = mmap.mmap(self._descriptor, shape.file_size)
+            if hasattr(mmap, "MADV_RANDOM"):
+                mapped.madvise(mmap.MADV_RANDOM)  # slots are hit at random: read no neighbours in
+            self.view = memoryview(mapped)
         except OSError:
             os.close(self._descriptor)
             raise

@@ -89,11 +89,16 @@ class OpenFiles:
 
 class MappedFile:
     __slots__ = (
-        "_map", "allocated", "open_files", "owner", "path", "pinned", "size", "start", "used", "view",
+        "_map", "allocated", "open_files", "owner", "path", "pinned", "scattered", "size", "start", "used",
+        "view",
     )  # fmt: skip
 
-    def __init__(self, path: Path | str, start: int, size: int, open_files: OpenFiles) -> None:
+    def __init__(
+        self, path: Path | str, start: int, size: int, open_files: OpenFiles, *, scattered: bool = False
+    ) -> None:
         self.path = path
+        # Touched here and there (queues): a page fault shall not read megabytes of neighbours in.
+        self.scattered = scattered
         self.start = start  # stream position of the first byte
         self.size = size
         self.open_files = open_files
@@ -123,7 +128,7 @@ class MappedFile:
         descriptor = ops.create(self.path, self.size)
         try:
             ops.allocate(descriptor, 0, min(allocated, self.size))
-            self.adopt(mmap.mmap(descriptor, self.size), min(allocated, self.size))
+            self.adopt(self._new_map(descriptor), min(allocated, self.size))
         except OSError:
             ops.unlink(self.path)
             raise
@@ -182,6 +187,12 @@ class MappedFile:
             self.owner.used = False
         return used
 
+    def _new_map(self, descriptor: int) -> mmap.mmap:
+        mapped = mmap.mmap(descriptor, self.size)
+        if self.scattered and hasattr(mmap, "MADV_RANDOM"):
+            mapped.madvise(mmap.MADV_RANDOM)
+        return mapped
+
     def _map_now(self) -> memoryview:
         try:
             descriptor = self.open_files.ops.open(self.path)
@@ -189,7 +200,7 @@ class MappedFile:
             raise StoreError(f"The file {self.path} cannot be opened ({error.strerror}).") from error
         try:
             check_length(self.path, os.fstat(descriptor).st_size, self.size)
-            self._map = mmap.mmap(descriptor, self.size)
+            self._map = self._new_map(descriptor)
         except OSError as error:
             raise StoreError(f"The file {self.path} cannot be mapped ({error.strerror}).") from error
         finally:
