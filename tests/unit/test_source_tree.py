@@ -25,6 +25,7 @@ MAY_IMPORT = {
     "client": {"protocol", "net"},
     "admin": {"protocol", "net", "client"},
     "sync": {"protocol", "net", "client", "admin"},
+    "spark": {"protocol", "client", "admin", "store"},
     "testing": {"protocol", "net", "store", "broker", "nameserver", "client", "admin", "sync"},
     "cli": {
         "protocol",
@@ -37,6 +38,7 @@ MAY_IMPORT = {
         "sync",
         "testing",
         "metrics",
+        "spark",
     },
 }
 # The public Client hands out its admin functions; it imports them when asked.

@@ -1,0 +1,258 @@
+"""Reading ranges of queues with many pulls under way. Runs in Spark's workers.
+
+Theory of operation. The ranges are known, and without a filter every offset in them is a message. So the reader cuts
+them into cursors of as many offsets as one pull brings, keeps ``pullInFlight`` cursors on the wire and gives their
+messages in order. How many messages a pull brings is up to the broker (a 4.9 broker: at most 32 from memory, 8 from
+disk, and 256 KiB): the first pull finds out, and later ones adapt. An answer that is shorter than its cursor costs one
+more pull for the rest. With a filter a cursor is a larger stretch of offsets that advances by nextBeginOffset.
+
+Never waits at the broker (no long polling). A broken connection loses only what was under way; cursors on it are asked
+again. Missing messages are data loss only if a reachable broker says so.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from cometmq.errors import BrokerError, CometMQError, StoreError
+from cometmq.protocol.codes import RequestCode, ResponseCode
+from cometmq.protocol.command import RemotingCommand
+from cometmq.protocol.headers import PullMessageHeader, PullMessageResponseHeader
+from cometmq.protocol.message import MessageQueue
+from cometmq.protocol.sys_flag import PULL_SUBSCRIPTION
+from cometmq.spark.cluster import MASTER, Addresses, Cluster, is_transient, pause
+from cometmq.spark.link import Link, link_to
+from cometmq.spark.offsets import QueueRange
+from cometmq.spark.options import ReadOptions
+
+log = logging.getLogger(__name__)
+
+FILTERED_STEP = 1024  # offsets of a cursor when the broker filters
+GROW_AFTER = 32  # full answers in a row before a larger step is tried
+EMPTY_ANSWERS = (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED)
+
+
+class DataLoss(StoreError):
+    """Messages that were asked for are not there any more."""
+
+
+@dataclass(slots=True)
+class Piece:
+    """One answer with messages: those of [start, end) count."""
+
+    queue: MessageQueue
+    body: bytes
+    start: int
+    end: int
+
+
+@dataclass(slots=True)
+class Cursor:
+    """A stretch of one queue that is read pull by pull."""
+
+    queue: MessageQueue
+    position: int
+    end: int
+    link: Link | None = None
+    opaque: int = 0
+    asked: int = 0
+    on_slave: bool = False
+    pieces: list[Piece] = field(default_factory=list)
+
+    @property
+    def is_done(self) -> bool:
+        return self.position >= self.end
+
+
+class RangeReader:
+    """Reads ranges in order. One use only."""
+
+    def __init__(self, options: ReadOptions, addresses: Addresses, ranges: list[QueueRange]) -> None:
+        self._options = options
+        self._addresses = addresses
+        self._feed = deque(ranges)
+        self._window: deque[Cursor] = deque()
+        self._timeout_s = options.pull_timeout_ms / 1000
+        self._step = FILTERED_STEP if options.is_filtered else 0  # 0: not known yet
+        self._full_answers = 0
+        self._failures = 0
+        self._use_slave: set[str] = set()
+        self.lost_count = 0
+
+    def pieces(self) -> Iterator[Piece]:
+        """All messages of the ranges, in order."""
+        while self._feed or self._window:
+            self._fill()
+            head = self._window[0]
+            while not head.is_done and not head.pieces:
+                self._advance(head)
+            yield from head.pieces
+            head.pieces.clear()
+            if head.is_done:
+                self._window.popleft()
+
+    def _fill(self) -> None:
+        while self._feed and len(self._window) < self._options.pull_in_flight:
+            if not self._step and self._window:
+                return  # the first pull is to tell how many messages come at once
+            item = self._feed.popleft()
+            end = min(item.start + (self._step or self._options.pull_batch_size), item.end)
+            if end < item.end:
+                self._feed.appendleft(QueueRange(item.queue, end, item.end))
+            cursor = Cursor(item.queue, item.start, end)
+            self._window.append(cursor)
+            self._ask(cursor)
+
+    # -- asking ----------------------------------------------------------------------------------------------
+
+    def _ask(self, cursor: Cursor) -> None:
+        address, cursor.on_slave = self._address(cursor.queue.broker_name)
+        cursor.link = link_to(address, self._options)
+        cursor.asked = min(cursor.end - cursor.position, self._options.pull_batch_size)
+        options = self._options
+        header = PullMessageHeader(
+            consumer_group=options.group,
+            topic=cursor.queue.topic,
+            queue_id=cursor.queue.queue_id,
+            queue_offset=cursor.position,
+            max_msg_nums=cursor.asked,
+            sys_flag=PULL_SUBSCRIPTION,
+            commit_offset=0,
+            suspend_timeout_millis=0,
+            subscription=options.tags if options.sql92 is None else options.sql92,
+            sub_version=0,
+            expression_type=None if options.sql92 is None else "SQL92",
+        )
+        cursor.opaque = cursor.link.post(RemotingCommand.request(RequestCode.PULL_MESSAGE, header))
+
+    def _address(self, broker: str) -> tuple[str, bool]:
+        known = self._addresses.get(broker, {})
+        slaves = [number for number in known if number != MASTER]
+        wants_slave = self._options.read_from == "slave" or broker in self._use_slave
+        if slaves and (wants_slave or MASTER not in known):
+            return known[min(slaves)], True
+        if MASTER not in known:
+            raise StoreError(f"No address of the broker {broker} is known; is it down?")
+        return known[MASTER], False
+
+    def _advance(self, head: Cursor) -> None:
+        """Take one answer from the connection of the first cursor; it may belong to any cursor on it."""
+        try:
+            if head.link is None:
+                self._ask(head)
+            assert head.link is not None
+            for link in {cursor.link for cursor in self._window if cursor.link is not None}:
+                link.flush(self._timeout_s)
+            answer = head.link.receive(self._timeout_s)
+            for cursor in self._window:
+                if cursor.link is head.link and cursor.opaque == answer.opaque:
+                    self._take(cursor, answer)
+                    break
+        except CometMQError as error:
+            self._recover(error)
+
+    def _recover(self, error: CometMQError) -> None:
+        """Ask again for everything that is not there, unless it failed too often."""
+        if not is_transient(error) or self._failures >= self._options.retries:
+            raise error
+        log.warning("pull attempt %d failed: %s", self._failures + 1, error)
+        pause(self._failures)
+        self._failures += 1
+        for cursor in self._window:
+            if cursor.link is not None:
+                cursor.link.close()
+                cursor.link = None
+        self._refresh_addresses()
+        for cursor in self._window:
+            if not cursor.is_done:
+                self._ask(cursor)
+
+    def _refresh_addresses(self) -> None:
+        """The broker may have come back at another address."""
+        cluster = Cluster(self._options, timeout_ms=self._options.pull_timeout_ms, retries=0)
+        for topic in {cursor.queue.topic for cursor in self._window}:
+            try:
+                self._addresses = {**self._addresses, **cluster.route(topic).addresses}
+            except CometMQError as error:
+                log.warning("route of %s not refreshed: %s", topic, error)
+
+    # -- answers ---------------------------------------------------------------------------------------------
+
+    def _take(self, cursor: Cursor, answer: RemotingCommand) -> None:
+        if answer.code not in (ResponseCode.SUCCESS, *EMPTY_ANSWERS):
+            assert cursor.link is not None
+            raise BrokerError(answer.code, answer.remark, cursor.link.address)
+        header = PullMessageResponseHeader.decode(answer.ext_fields)
+        if self._options.read_from == "auto":
+            self._follow(cursor.queue.broker_name, header.suggest_which_broker_id)
+        if answer.code == ResponseCode.SUCCESS and header.next_begin_offset > cursor.position:
+            self._take_messages(cursor, bytes(answer.body), header.next_begin_offset)
+        elif cursor.on_slave and header.next_begin_offset <= cursor.position:
+            self._use_slave.discard(cursor.queue.broker_name)
+            self._addresses = _without_slaves(self._addresses, cursor.queue.broker_name)  # it lags
+        elif self._options.is_filtered and answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY:
+            cursor.position = max(header.next_begin_offset, cursor.position + 1)
+        else:
+            self._miss(cursor, header)
+        self._failures = 0
+        if not cursor.is_done:
+            self._ask(cursor)
+
+    def _take_messages(self, cursor: Cursor, body: bytes, next_offset: int) -> None:
+        start, count = cursor.position, next_offset - cursor.position
+        cursor.position = min(next_offset, cursor.end)
+        cursor.pieces.append(Piece(cursor.queue, body, start, cursor.position))
+        if not self._options.is_filtered:
+            self._adapt(cursor, count)
+
+    def _adapt(self, cursor: Cursor, count: int) -> None:
+        if not self._step:
+            self._step = max(count, 1)
+            if not cursor.is_done:  # the rest of the first cursor goes back, to be cut anew
+                self._feed.appendleft(QueueRange(cursor.queue, cursor.position, cursor.end))
+                cursor.end = cursor.position
+        elif count < cursor.asked:
+            self._step = max((self._step + count) // 2, 1)
+            self._full_answers = 0
+        else:
+            self._full_answers += 1
+            if self._full_answers >= GROW_AFTER:
+                self._step = min(self._step * 2, self._options.pull_batch_size)
+                self._full_answers = 0
+
+    def _follow(self, broker: str, broker_id: int) -> None:
+        if broker_id == MASTER:
+            self._use_slave.discard(broker)
+        elif broker_id in self._addresses.get(broker, {}):
+            self._use_slave.add(broker)
+
+    def _miss(self, cursor: Cursor, header: PullMessageResponseHeader) -> None:
+        """The broker answered, and the messages are not there."""
+        position = header.next_begin_offset if header.next_begin_offset > cursor.position else cursor.end
+        position = min(position, cursor.end)
+        lost = position - cursor.position
+        sentence = loss_sentence(
+            cursor.queue, cursor.position, position, header.min_offset, header.max_offset, lost
+        )
+        if self._options.fail_on_data_loss:
+            raise DataLoss(f"{sentence} Set failOnDataLoss=false to go on without them.")
+        log.warning("%s", sentence)
+        self.lost_count += lost
+        cursor.position = position
+
+
+def _without_slaves(addresses: Addresses, broker: str) -> Addresses:
+    known = addresses[broker]
+    if MASTER not in known:
+        raise StoreError(f"The slave of {broker} lags behind the range, and there is no master to read from.")
+    return {**addresses, broker: {MASTER: known[MASTER]}}
+
+
+def loss_sentence(queue: MessageQueue, start: int, end: int, low: int, high: int, lost: int) -> str:
+    return (
+        f"Messages of {queue} are gone: wanted are offsets [{start}, {end}), "
+        f"available are [{low}, {high}), {lost} are lost."
+    )

@@ -1,0 +1,69 @@
+"""A Spark session that works at once: Java found, the right interpreter for workers, loopback, our formats registered."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from cometmq.errors import ConfigError
+from cometmq.spark.java import find_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOOPBACK = "127.0.0.1"
+LOCAL_SETTINGS = {
+    "spark.driver.host": LOOPBACK,
+    "spark.driver.bindAddress": LOOPBACK,
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+SETTINGS = {
+    "spark.sql.python.filterPushdown.enabled": "true",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+}
+
+
+def session(
+    name: str = "cometmq", *, master: str | None = None, settings: Mapping[str, str] | None = None
+) -> SparkSession:
+    """A session, new or the running one. ``master`` is local[*] unless given or set by spark-submit."""
+    prepare_environment(local=master is None or master.startswith("local"))
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise ConfigError("Spark is not installed: install cometmq[spark].") from error
+    builder = SparkSession.builder.appName(name)
+    is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    if master is not None or not is_submitted:
+        builder = builder.master(master or "local[*]")
+    is_local = not is_submitted and (master is None or master.startswith("local"))
+    for key, value in {**(LOCAL_SETTINGS if is_local else {}), **SETTINGS, **(settings or {})}.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    register(spark)
+    return spark
+
+
+def prepare_environment(*, local: bool = True) -> None:
+    """Set what Spark reads from the environment, where it is not set. Changes os.environ; before the first session."""
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        os.environ["JAVA_HOME"] = str(find_java().home)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    if local:
+        os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
+
+
+def register(spark: SparkSession) -> None:
+    """Make the formats known to a session, unless Spark finds them by itself (modules pyspark_rocketmq...)."""
+    from cometmq.spark.source import RocketMQSource
+    from cometmq.spark.store_source import StoreSource
+
+    for module, source in (("pyspark_rocketmq", RocketMQSource), ("pyspark_rocketmq_store", StoreSource)):
+        if importlib.util.find_spec(module) is None:
+            spark.dataSource.register(source)

@@ -1,0 +1,42 @@
+"""The format ``rocketmq`` for Spark: reading and writing, batch and streaming. Registered by the module pyspark_rocketmq."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+
+from cometmq.spark.columns import ALL, BASIC, struct_type
+from cometmq.spark.options import ReadOptions
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from cometmq.spark.batch_reader import BatchReader
+    from cometmq.spark.stream_reader import StreamReader
+
+
+class RocketMQSource(DataSource):
+    """One load or save. Options are checked when they are used, so that an error names the right side."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "rocketmq"
+
+    def schema(self) -> StructType:
+        return struct_type(BASIC if self._read_options.metadata == "basic" else ALL)
+
+    @property
+    def _read_options(self) -> ReadOptions:
+        return ReadOptions.parse(dict(self.options))
+
+    def reader(self, schema: StructType) -> BatchReader:
+        from cometmq.spark.batch_reader import BatchReader, FilteringBatchReader
+
+        options = self._read_options
+        return FilteringBatchReader(schema, options) if options.pushdown else BatchReader(schema, options)
+
+    def streamReader(self, schema: StructType) -> StreamReader:
+        from cometmq.spark.stream_reader import StreamReader
+
+        return StreamReader(schema, self._read_options)

@@ -1,0 +1,94 @@
+"""Cutting a store's commit log into slices for tasks. Reads ConsumeQueues to find where records begin; plain Python.
+
+Every entry of a ConsumeQueue points to the beginning of a record, and entries of a queue point ever further, so the
+first record behind any position is found by halving. A live store is read up to where its log ended at planning.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from cometmq.errors import StoreError
+from cometmq.store.inspect import queue_range, read_entry
+from cometmq.store.log_walk import log_end
+from cometmq.store.queue_scan_cy import BLANK_SIZE_FIELD
+from cometmq.store.read_only import Segment, StoreFiles, Stream
+
+CUTTING_QUEUES_MAX = 16  # queues looked at for places to cut: the longest ones
+
+
+@dataclass(frozen=True, slots=True)
+class LogSlice:
+    """Bytes [start, end) of one commit log file; both are positions in the file, at records."""
+
+    segment: Segment
+    start: int
+    end: int
+
+
+def slices_of(
+    root: Path, commit_log_dir: Path | None, topics: tuple[str, ...], slice_bytes: int
+) -> list[LogSlice]:
+    """Slices of about ``slice_bytes``; only where the topics have messages, if topics are given."""
+    files = StoreFiles(root, commit_log_dir)
+    end, _ = log_end(files.log)
+    queues = {name: queue_range(stream, files.log.start) for name, stream in files.queues.items()}
+    low, high = files.log.start, end
+    if topics:
+        low, high = _span(files, queues, topics, end)
+    cutting = sorted(queues, key=lambda name: queues[name][0] - queues[name][1])[:CUTTING_QUEUES_MAX]
+    cuts = [(files.queues[name], *queues[name]) for name in cutting]
+    found: list[LogSlice] = []
+    for segment in files.log.segments:
+        found += _cut(segment, max(segment.start, low), min(segment.end, high), cuts, slice_bytes)
+    for stream in files.queues.values():
+        stream.let_go()
+    return found
+
+
+def _span(
+    files: StoreFiles, queues: dict[object, tuple[int, int]], topics: tuple[str, ...], end: int
+) -> tuple[int, int]:
+    """Physical offsets from the first to behind the last record of some topics."""
+    lows: list[int] = []
+    highs: list[int] = []
+    for name, stream in files.queues.items():
+        first, stop = queues[name]
+        if name.topic in topics and first < stop:
+            entries = read_entry(stream, first), read_entry(stream, stop - 1)
+            lows += [entry.physical_offset for entry in entries[:1] if entry is not None]
+            highs += [entry.physical_offset + entry.size for entry in entries[1:] if entry is not None]
+    missing = set(topics) - {name.topic for name in files.queues}
+    if missing:
+        raise StoreError(f"The store {files.root} has no queue of {', '.join(sorted(missing))}.")
+    return (min(lows), min(max(highs), end)) if lows and highs else (0, 0)
+
+
+def _cut(
+    segment: Segment, low: int, high: int, cuts: list[tuple[Stream, int, int]], slice_bytes: int
+) -> list[LogSlice]:
+    found: list[LogSlice] = []
+    while low < high:
+        end = high
+        if high - low > slice_bytes * 3 // 2:
+            behind = [first_record(stream, a, b, low + slice_bytes) for stream, a, b in cuts]
+            inside = [offset for offset in behind if low < offset < high]
+            end = min(inside, default=high)
+        found.append(LogSlice(segment, low - segment.start, end - segment.start))
+        low = end
+    return found
+
+
+def first_record(stream: Stream, first: int, stop: int, physical_offset: int) -> int:
+    """Where the first record of a queue at or behind a physical offset begins; -1 if there is none."""
+    low, high = first, stop
+    while low < high:
+        middle = (low + high) // 2
+        entry = read_entry(stream, middle)
+        if entry is not None and entry.size != BLANK_SIZE_FIELD and entry.physical_offset >= physical_offset:
+            high = middle
+        else:
+            low = middle + 1
+    entry = read_entry(stream, low) if low < stop else None
+    return -1 if entry is None else entry.physical_offset

@@ -1,0 +1,143 @@
+"""The format ``rocketmq-store``: a parallel scan of store directories, stopped, copied or live.
+
+Every record is a row with ``valid`` true. Places that are no good record (magic, lengths, position, CRC) are rows with
+``valid`` false, where they begin in ``commitLogOffset`` and what is wrong in ``problem``; everything else is null there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+from cometmq.spark.arrow_cy import decode_columns, records_end
+from cometmq.spark.columns import ALL, BASIC, Column, arrow_schema, chosen, struct_type
+from cometmq.spark.options import StoreOptions
+from cometmq.spark.store_slices import LogSlice, slices_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from cometmq.store.log_walk import Piece
+
+BATCH_SIZE = 1 << 20  # bytes of records
+EVERY_OFFSET = (-(1 << 62), 1 << 62)
+VALID, PROBLEM = -1, -2  # column numbers that are no part of a record
+VERDICTS = (
+    Column("valid", VALID, "boolean", False),
+    Column("problem", PROBLEM, "string", True),
+)
+KNOWN = {column.name: column for column in (*ALL, *VERDICTS)}
+
+
+class StoreSource(DataSource):
+    """One load of a store directory."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "rocketmq-store"
+
+    @property
+    def _store_options(self) -> StoreOptions:
+        return StoreOptions.parse(dict(self.options))
+
+    def schema(self) -> StructType:
+        return struct_type((*(BASIC if self._store_options.metadata == "basic" else ALL), *VERDICTS))
+
+    def reader(self, schema: StructType) -> StoreReader:
+        return StoreReader(schema, self._store_options)
+
+
+class SlicePartition(InputPartition):
+    def __init__(self, piece: LogSlice) -> None:
+        super().__init__(piece)
+        self.piece = piece
+
+
+class StoreReader(DataSourceReader):
+    def __init__(self, schema: StructType, options: StoreOptions) -> None:
+        self._schema = schema
+        self._options = options
+        chosen(schema, KNOWN)
+
+    def partitions(self) -> list[InputPartition]:
+        options = self._options
+        log_dir = None if options.commit_log_path is None else Path(options.commit_log_path)
+        found = slices_of(Path(options.path), log_dir, options.subscribe, options.slice_bytes)
+        # A task without a slice: Spark insists on one partition.
+        return [SlicePartition(piece) for piece in found] or [InputPartition(None)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if not isinstance(partition, SlicePartition):
+            return iter(())
+        return scan_slice(partition.piece, chosen(self._schema, KNOWN), arrow_schema(self._schema), self._options)
+
+
+def scan_slice(
+    piece: LogSlice, columns: list[Column], schema: pa.Schema, options: StoreOptions
+) -> Iterator[pa.RecordBatch]:
+    from cometmq.store.log_walk import walk_segment
+
+    topics = frozenset(topic.encode() for topic in options.subscribe) or None
+    for found in walk_segment(piece.segment, piece.start, check_crc=options.check_crc):
+        if found.start >= piece.end:
+            return
+        end = min(found.end, piece.end)
+        if found.reason:
+            yield _bad_batch(found, end, columns, schema)
+        else:
+            yield from _good_batches(found.view, found.start, end, columns, schema, options, topics)
+
+
+def _good_batches(
+    view: memoryview,
+    start: int,
+    end: int,
+    columns: list[Column],
+    schema: pa.Schema,
+    options: StoreOptions,
+    topics: frozenset[bytes] | None,
+) -> Iterator[pa.RecordBatch]:
+    from cometmq.spark.batches import record_batch
+
+    stored = [column.number for column in columns if column.number >= 0]
+    while start < end:
+        cut = records_end(view, start, end, BATCH_SIZE)
+        rows, parts = decode_columns(
+            [(view[start:cut], *EVERY_OFFSET)],
+            stored,
+            broker_name=options.broker_name,
+            inflate=options.decompress,
+            topics=topics,
+        )
+        start = cut
+        if rows:
+            yield record_batch(rows, _with_verdicts(parts, columns, rows), schema)
+
+
+def _with_verdicts(parts: list[tuple[Any, ...]], columns: list[Column], rows: int) -> list[tuple[Any, ...]]:
+    """Put in what is not stored: valid is true everywhere, problem is null everywhere."""
+    stored = iter(parts)
+    bitmap = (rows + 7) // 8
+    verdicts: dict[int, tuple[Any, ...]] = {
+        VALID: (b"\xff" * bitmap,),
+        PROBLEM: (rows, bytes(bitmap), bytes(4 * (rows + 1)), b""),
+    }
+    return [verdicts[column.number] if column.number < 0 else next(stored) for column in columns]
+
+
+def _bad_batch(found: Piece, end: int, columns: list[Column], schema: pa.Schema) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    values = {
+        "valid": False,
+        "problem": f"{found.reason} ({end - found.start} bytes of {found.segment.path.name})",
+        "commitLogOffset": found.physical_offset,
+    }
+    arrays = [
+        pa.array([values.get(column.name)], field.type) for column, field in zip(columns, schema, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
