@@ -1,0 +1,48 @@
+"""The metadata Raft under every fault, and the mistakes that the simulator must find (ha.md 12.2)."""
+
+from __future__ import annotations
+
+import pytest
+from sim.raft_cluster import Bugs, RaftCluster
+from sim.world import Violation
+
+SEARCH_MAX = 400  # seeds; each planted mistake is found well before
+
+
+def test_voters_keep_their_promises(seeds: range) -> None:
+    for seed in seeds:
+        cluster = RaftCluster(seed, size=3 if seed % 3 else 5)
+        try:
+            cluster.run()
+        except (Violation, AssertionError) as error:
+            raise AssertionError(f"seed {seed}: {error}") from error
+
+
+def test_work_is_done_at_all() -> None:
+    cluster = RaftCluster(3)
+    cluster.run()
+    assert len(cluster.committed) > 50
+    assert len(cluster.leaders) > 1
+
+
+def test_the_same_seed_makes_the_same_run() -> None:
+    runs = []
+    for _ in range(2):
+        cluster = RaftCluster(11)
+        cluster.run()
+        runs.append((cluster.world.network.delivered, sorted(cluster.committed.items()), cluster.leaders))
+    assert runs[0] == runs[1]
+
+
+@pytest.mark.parametrize(
+    "bugs",
+    [Bugs(vote_without_sync=True), Bugs(ack_without_sync=True), Bugs(wiped_disk_keeps_uuid=True)],
+    ids=["vote without sync", "acknowledge without sync", "wiped disk votes again"],
+)
+def test_a_planted_mistake_is_found(bugs: Bugs) -> None:
+    for seed in range(SEARCH_MAX):
+        try:
+            RaftCluster(seed, size=3 if seed % 3 else 5, bugs=bugs).run()
+        except (Violation, AssertionError):
+            return
+    raise AssertionError(f"not found in {SEARCH_MAX} seeds")
