@@ -52,7 +52,7 @@ def isolated(cls: type[T]) -> type[T]:
 
 
 def _network_loop(target: Any) -> asyncio.AbstractEventLoop:
-    instance = getattr(target, "instance", None) or target._instance
+    instance = getattr(target, "instance", None) or target._instance  # the admin keeps it private
     thread = instance.thread
     assert thread is not None, "isolated objects belong to a client with isolate=True"
     loop: asyncio.AbstractEventLoop = thread.loop
@@ -80,7 +80,7 @@ def _running_at_home(run: Callable[..., Coroutine[Any, Any, None]]) -> Callable[
 
 def _send_soon(self: Any, message: Any, **options: Any) -> asyncio.Future[SendResult]:
     """Begin to send on the network's loop; the future belongs to the caller's."""
-    self._check()
+    self.check()
 
     async def work() -> SendResult:
         result: SendResult = await super(type(self), self).send_soon(message, **options)

@@ -80,6 +80,19 @@ class PlainSends:
 
     def begin(self, message: Message, timeout_s: float) -> Started | None:
         """Send it if this send is plain, else None and nothing has happened."""
+        target = self.pick(message)
+        if target is None:
+            return None
+        instance = self._instance
+        born_ms = instance.now_ms()
+        unique_id = message.unique_id or instance.unique_ids.next()
+        pipe = target.pipe
+        opaque = pipe.next_opaque()
+        pipe.write(self.frame(target, message, unique_id, born_ms, opaque))
+        return Started(pipe.expect(opaque, timeout_s), target, unique_id, born_ms)
+
+    def pick(self, message: Message) -> Target | None:
+        """The queue whose turn it is, if this send is plain. Reads only: any thread."""
         ready = self._ready.get(message.topic)
         if ready is None:
             return None
@@ -88,17 +101,16 @@ class PlainSends:
         if type(body) is not bytes or not 0 < len(body) <= self._body_max:
             return None
         target = targets[route.turn.step() % len(targets)]
-        pipe = target.pipe
-        if pipe.closed or self._instance.routes.known(message.topic) is not route:
-            del self._ready[message.topic]
+        if target.pipe.closed or self._instance.routes.known(message.topic) is not route:
             return None
-        born_ms = self._instance.now_ms()
-        unique_id = message.unique_id or self._instance.unique_ids.next()
+        return target
+
+    @staticmethod
+    def frame(target: Target, message: Message, unique_id: str, born_ms: int, opaque: int) -> bytes:
         if message.properties:
             properties = json_text(properties_text(message, unique_id))
         else:
             properties = _NO_PROPERTIES % unique_id.encode()
-        opaque = pipe.next_opaque()
         header = b'%b%d","h":"%d","i":%b%b%d%b' % (
             target.head,
             born_ms,
@@ -109,17 +121,17 @@ class PlainSends:
             target.tail,
         )
         size = len(header)
-        pipe.write(_pack(4 + size + len(body), size) + header + body)
-        return Started(pipe.expect(opaque, timeout_s), target, unique_id, born_ms)
+        body = message.body
+        return b"".join((_pack(4 + size + len(body), size), header, body))
 
     @staticmethod
-    def outgoing(message: Message, started: Started) -> Outgoing:
+    def outgoing(message: Message, unique_id: str, born_ms: int) -> Outgoing:
         """The same message for the ordinary way, when the plain one failed: same id, same time."""
         return Outgoing(
             message.topic,
-            started.unique_id,
-            properties_text(message, started.unique_id),
+            unique_id,
+            properties_text(message, unique_id),
             message.body,
             message.flag,
-            started.born_ms,
+            born_ms,
         )

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from cometmq.client.instance import Instance
 from cometmq.client.outgoing import Outbox, Outgoing
-from cometmq.client.plain_send import PlainSends, Started
+from cometmq.client.plain_send import PlainSends, Started, Target
 from cometmq.client.queue import Queue
 from cometmq.client.queue_selection import BrokerHealth, by_key
 from cometmq.client.results import SendResult, SendStatus
 from cometmq.client.routes import Route
+from cometmq.client.send_pipe import SendAnswer
 from cometmq.client.sender import Sender, result_of
 from cometmq.client.settings import Duration, seconds
 from cometmq.client.validation import check_group
@@ -89,7 +90,7 @@ class Producer:
         self.group = group
         self.timeout_s = seconds(timeout)
         self.retries = retries
-        self._instance = instance
+        self.instance = instance
         self._wire_group = instance.wire(group)
         self._sender = Sender(instance, self._wire_group)
         self._outbox = Outbox(instance.settings, instance.unique_ids)
@@ -100,7 +101,7 @@ class Producer:
         self._failures: list[BaseException] = []
         self._tracer = tracer
         plain = not (tracer or avoid_slow_brokers or instance.namespace or instance.settings.access_key)
-        self._plain = PlainSends(instance, self._wire_group) if plain else None
+        self.plain = PlainSends(instance, self._wire_group) if plain else None
         self._registered = False
         self._closed = False
 
@@ -108,7 +109,7 @@ class Producer:
 
     async def start(self) -> None:
         """Announce the group to the brokers. Happens by itself with the first send."""
-        self._check()
+        self.check()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -125,22 +126,23 @@ class Producer:
             return
         self._closed = True
         if self._soon:
-            limit_s = seconds(self._instance.settings.drain_timeout if timeout is None else timeout)
+            limit_s = seconds(self.instance.settings.drain_timeout if timeout is None else timeout)
             _, late = await asyncio.wait(self._soon, timeout=limit_s)
             for task in late:
                 task.cancel()
         for error in self._failures:
             log.warning("group=%s a message of send_soon() was not sent: %s", self.group, error)
         if self._registered:
-            await self._instance.remove_producer(self._wire_group)
+            await self.instance.remove_producer(self._wire_group)
 
-    def _check(self) -> None:
-        self._instance.check_usable()
+    def check(self) -> None:
+        """Raise unless this producer can be used; announces the group with the first use."""
+        self.instance.check_usable()
         if self._closed:
             raise ClientClosed(f"producer {self.group!r} is closed")
         if not self._registered:
             self._registered = True
-            self._instance.add_producer(self._wire_group)
+            self.instance.add_producer(self._wire_group)
 
     # --- sending ---
 
@@ -159,9 +161,9 @@ class Producer:
         ``ordering_key`` keeps messages of one key in one queue, by Java's hash or with ``hash="fnv"`` by the Go
         client's; ``queue`` or ``selector`` choose a queue outright. Such sends are not retried elsewhere.
         """
-        self._check()
-        if ordering_key is None and queue is None and selector is None and self._plain is not None:
-            started = self._plain.begin(message, self.timeout_s if timeout is None else seconds(timeout))
+        self.check()
+        if ordering_key is None and queue is None and selector is None and self.plain is not None:
+            started = self.plain.begin(message, self.timeout_s if timeout is None else seconds(timeout))
             if started is not None:
                 return await self._finish_plain(message, started, timeout)
         return await self._send(message, ordering_key, hash, queue, selector, timeout)
@@ -171,18 +173,38 @@ class Producer:
         target = started.target
         try:
             answer = await started.future
-            result = result_of(answer, target.queue, started.unique_id, target.address)
-            if result.status is SendStatus.SEND_OK or not self._retry_not_stored:
+        except (Timeout, ConnectionLost) as error:
+            outcome: SendAnswer | Exception = error
+        else:
+            if answer.code == 0:
+                return result_of(answer, target.queue, started.unique_id, target.address)
+            outcome = answer
+        return await self.after_plain(message, target, started.unique_id, started.born_ms, outcome, timeout)
+
+    async def after_plain(
+        self,
+        message: Message,
+        target: Target,
+        unique_id: str,
+        born_ms: int,
+        outcome: SendAnswer | Exception,
+        timeout: Duration | None,
+    ) -> SendResult:
+        """A plain send did not simply succeed: raise, return what there is, or try elsewhere."""
+        if isinstance(outcome, Timeout):
+            raise _timed_out(message.topic, outcome) from outcome
+        cause: CometMQError | None = None
+        try:
+            if isinstance(outcome, Exception):
+                raise outcome
+            result = result_of(outcome, target.queue, unique_id, target.address)
+            if not self._retry_not_stored:
                 return result
-        except Timeout as error:
-            raise _timed_out(message.topic, error) from error
         except (ConnectionLost, BrokerError) as error:
             if not _worth_another_attempt(error):
                 raise
-            cause: CometMQError | None = error
-        else:
-            cause = None
-        out = PlainSends.outgoing(message, started)
+            cause = error
+        out = PlainSends.outgoing(message, unique_id, born_ms)
         timeout_s = self.timeout_s if timeout is None else seconds(timeout)
         return await self._send_anywhere(out, timeout_s, First(target.queue.broker_name, cause))
 
@@ -195,8 +217,8 @@ class Producer:
         selector: Selector | None = None,
         timeout: Duration | None = None,
     ) -> SendResult:
-        now_ms = self._instance.now_ms()
-        topic = self._instance.wire(message.topic)
+        now_ms = self.instance.now_ms()
+        topic = self.instance.wire(message.topic)
         out = self._outbox.prepare(message, topic, now_ms)
         if self._outbox.wants_compression(out):
             await self._outbox.compress(out)
@@ -207,17 +229,17 @@ class Producer:
             chosen = await self._choose(message, topic, ordering_key, hash, queue, selector, timeout_s)
             result = await self._sender.once(chosen, out, timeout_s)
         if self._tracer is not None:
-            self._tracer.sent(self.group, message, out, result, self._instance.now_ms() - now_ms)
+            self._tracer.sent(self.group, message, out, result, self.instance.now_ms() - now_ms)
         return result
 
     async def send_oneway(self, message: Message, *, ordering_key: str | None = None) -> None:
         """Send without waiting for an answer: fast, and nobody knows whether it arrived."""
-        self._check()
-        topic = self._instance.wire(message.topic)
-        out = self._outbox.prepare(message, topic, self._instance.now_ms())
+        self.check()
+        topic = self.instance.wire(message.topic)
+        out = self._outbox.prepare(message, topic, self.instance.now_ms())
         if self._outbox.wants_compression(out):
             await self._outbox.compress(out)
-        route = await self._instance.routes.for_sending(topic)
+        route = await self.instance.routes.for_sending(topic)
         if ordering_key is None:
             queue = self._next_queue(route, None)
         else:
@@ -228,10 +250,10 @@ class Producer:
         self, messages: Iterable[Message], *, queue: Queue | None = None, timeout: Duration | None = None
     ) -> SendResult:
         """Send messages of one topic in one request, to one queue; ``msg_id`` lists their ids, comma separated."""
-        self._check()
+        self.check()
         listed = list(messages)
-        topic = self._instance.wire(listed[0].topic) if listed else ""
-        out = self._outbox.prepare_batch(listed, topic, self._instance.now_ms())
+        topic = self.instance.wire(listed[0].topic) if listed else ""
+        out = self._outbox.prepare_batch(listed, topic, self.instance.now_ms())
         timeout_s = self.timeout_s if timeout is None else seconds(timeout)
         if queue is None:
             return await self._send_anywhere(out, timeout_s)
@@ -241,7 +263,7 @@ class Producer:
         """Begin to send and return a task. ``flush()`` waits for all of them; a failure nobody looked at
         shows there.
         """
-        self._check()
+        self.check()
         task = asyncio.ensure_future(self._send_bounded(message, options))
         self._soon.add(task)
         task.add_done_callback(self._sent_soon)
@@ -273,7 +295,7 @@ class Producer:
 
         ``first`` is an attempt that was made before and failed.
         """
-        loop = self._instance.loop
+        loop = self.instance.loop
         assert loop is not None
         deadline = loop.time() + timeout_s
         avoid = None if first is None else first.broker_name
@@ -308,12 +330,12 @@ class Producer:
         raise _failed(out.topic, attempt + 1, cause) from cause
 
     def _succeeded(self, topic: str) -> None:
-        route = self._instance.routes.known(topic)
-        if self._plain is not None and route is not None:
-            self._plain.learn(route)
+        route = self.instance.routes.known(topic)
+        if self.plain is not None and route is not None:
+            self.plain.learn(route)
 
     async def _next(self, topic: str, avoid: str | None, attempt: int, left_s: float) -> Queue:
-        route = self._instance.routes.known(topic)
+        route = self.instance.routes.known(topic)
         if route is None or not route.write_queues:
             route = await self._route(topic, left_s)
         if avoid is not None and all(queue.broker_name == avoid for queue in route.write_queues):
@@ -325,13 +347,13 @@ class Producer:
         if route.provisional:
             self._look_again(route.topic, PROVISIONAL_REFRESH_S)
         if self._health is not None:
-            return route.turn.next_healthy(route.write_queues, self._health, self._instance.now_ms())
+            return route.turn.next_healthy(route.write_queues, self._health, self.instance.now_ms())
         return route.turn.next(route.write_queues, avoid)
 
     async def _route(self, topic: str, timeout_s: float) -> Route:
         try:
             async with asyncio.timeout(timeout_s):
-                return await self._instance.routes.for_sending(topic)
+                return await self.instance.routes.for_sending(topic)
         except TimeoutError as error:
             if isinstance(error, CometMQError):
                 raise
@@ -340,7 +362,7 @@ class Producer:
     def _note(self, broker_name: str, latency_ms: float | None) -> None:
         if self._health is None:
             return
-        now_ms = self._instance.now_ms()
+        now_ms = self.instance.now_ms()
         if latency_ms is None:
             self._health.isolate(broker_name, now_ms)
         else:
@@ -348,7 +370,7 @@ class Producer:
 
     def _look_again(self, topic: str, delay_s: float = 0.0) -> None:
         """Have the route refreshed beside the send; one at a time per topic."""
-        self._instance.refresh_soon(topic, delay_s)
+        self.instance.refresh_soon(topic, delay_s)
 
     async def _choose(
         self,
@@ -375,24 +397,24 @@ class Producer:
 
     async def queues(self, topic: str) -> list[Queue]:
         """The queues that messages of a topic are spread over."""
-        self._check()
-        route = await self._route(self._instance.wire(topic), self.timeout_s)
+        self.check()
+        route = await self._route(self.instance.wire(topic), self.timeout_s)
         return [self._plain_queue(queue) for queue in route.write_queues]
 
     def _wire_queue(self, queue: Queue) -> Queue:
-        return Queue(self._instance.wire(queue.topic), queue.broker_name, queue.queue_id)
+        return Queue(self.instance.wire(queue.topic), queue.broker_name, queue.queue_id)
 
     def _plain_queue(self, queue: Queue) -> Queue:
-        return Queue(self._instance.plain(queue.topic), queue.broker_name, queue.queue_id)
+        return Queue(self.instance.plain(queue.topic), queue.broker_name, queue.queue_id)
 
     # --- request and reply ---
 
     async def request(self, message: Message, *, timeout: Duration = 3.0) -> ReceivedMessage:
         """Send a message and wait for the reply of whoever consumes it."""
-        self._check()
+        self.check()
         from cometmq.client.request_reply import request
 
-        return await request(self._instance, self, message, seconds(timeout))
+        return await request(self.instance, self, message, seconds(timeout))
 
 
 def _worth_another_attempt(error: CometMQError) -> bool:

@@ -99,10 +99,11 @@ class SendPipe:
         """Queue a frame; everything queued in this turn of the loop leaves together."""
         out = self._out
         if not out:
-            self._loop.call_soon(self._flush)
+            self._loop.call_soon(self.flush)
         out.append(frame)
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Send what is queued now."""
         out, self._out = self._out, []
         if out:
             self._connection.write(out)

@@ -107,12 +107,12 @@ class TransactionalProducer(Producer):
         return Transaction(self, message)
 
     async def aclose(self, timeout: Duration | None = None) -> None:
-        self._instance.checkers.pop(self._wire_group, None)
+        self.instance.checkers.pop(self._wire_group, None)
         await super().aclose(timeout)
 
     async def prepare(self, message: Message) -> HalfMessage:
         """Send the half message. Anything but a complete store rolls it back and raises."""
-        self._check()
+        self.check()
         copy = message.copy()
         copy.properties.pop(PROPERTY_DELAY, None)
         copy.properties[PROPERTY_TRANSACTION_PREPARED] = "true"
@@ -129,8 +129,8 @@ class TransactionalProducer(Producer):
         return half
 
     async def _half(self, message: Message) -> Outgoing:
-        topic = self._instance.wire(message.topic)
-        out = self._outbox.prepare(message, topic, self._instance.now_ms())
+        topic = self.instance.wire(message.topic)
+        out = self._outbox.prepare(message, topic, self.instance.now_ms())
         if self._outbox.wants_compression(out):
             await self._outbox.compress(out)
         out.sys_flag |= flags.TRANSACTION_PREPARED
@@ -154,9 +154,9 @@ class TransactionalProducer(Producer):
         )
         remark = None if error is None else f"executeLocalTransactionBranch exception: {error!r}"
         try:
-            topic = self._instance.wire(half.message.topic)
-            address = await self._instance.routes.master_of(result.queue.broker_name, topic)
-            await self._instance.brokers.end_transaction(address, header, remark)
+            topic = self.instance.wire(half.message.topic)
+            address = await self.instance.routes.master_of(result.queue.broker_name, topic)
+            await self.instance.brokers.end_transaction(address, header, remark)
         except CometMQError as failure:
             log.warning(
                 "transaction %s: %s was not told, a check will ask: %s", result.msg_id, state.name, failure
@@ -180,7 +180,7 @@ class TransactionalProducer(Producer):
             transaction_id=header.transaction_id,
         )
         try:
-            await self._instance.brokers.end_transaction(address, answer, remark)
+            await self.instance.brokers.end_transaction(address, answer, remark)
         except CometMQError as error:
             log.warning("transaction check %s was not answered: %s", message.msg_id, error)
 

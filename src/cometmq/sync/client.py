@@ -31,6 +31,7 @@ class Client:
         self._inner = AsyncClient(name_servers, settings=settings, **options)
         self._thread: LoopThread | None = None
         self._admin: Admin | None = None
+        self._producers: list[Producer] = []
 
     @classmethod
     def from_env(cls, **options: Any) -> Self:
@@ -44,6 +45,9 @@ class Client:
     def close(self) -> None:
         """Close everything made of this client. Idempotent and bounded."""
         thread, self._thread = self._thread, None
+        for producer in self._producers:
+            producer.close_sockets()
+        self._producers.clear()
         if thread is not None:
             try:
                 if thread.alive:
@@ -72,11 +76,14 @@ class Client:
 
     def producer(self, group: str = "cometmq-producer", **options: Any) -> Producer:
         inner = self._loop.call(lambda: self._inner.producer(group, **options))
-        return Producer(self._loop, inner)
+        self._producers.append(Producer(self._loop, inner))
+        return self._producers[-1]
 
     def transactional(self, group: str, *, check: Check, **options: Any) -> TransactionalProducer:
         inner = self._loop.call(lambda: self._inner.transactional(group, check=check, **options))
-        return TransactionalProducer(self._loop, inner)
+        producer = TransactionalProducer(self._loop, inner)
+        self._producers.append(producer)
+        return producer
 
     def consumer(self, group: str, subscriptions: Subscriptions, **options: Any) -> Consumer:
         return Consumer(self._loop, lambda: self._inner.consumer(group, subscriptions, **options))

@@ -14,10 +14,13 @@ from cometmq.client.producer import Producer as AsyncProducer
 from cometmq.client.producer import Selector
 from cometmq.client.queue import Queue
 from cometmq.client.results import SendResult, TransactionState
-from cometmq.client.settings import Duration
+from cometmq.client.send_pipe import SendAnswer
+from cometmq.client.sender import result_of
+from cometmq.client.settings import Duration, seconds
 from cometmq.client.transactions import HalfMessage
 from cometmq.client.transactions import TransactionalProducer as AsyncTransactionalProducer
 from cometmq.protocol.message import Message
+from cometmq.sync.direct_send import DirectSends
 
 
 class Producer:
@@ -26,6 +29,7 @@ class Producer:
     def __init__(self, thread: LoopThread, inner: AsyncProducer) -> None:
         self._thread = thread
         self._inner = inner
+        self._direct = None if inner.plain is None else DirectSends(inner.instance, inner.plain)
 
     @property
     def group(self) -> str:
@@ -36,7 +40,13 @@ class Producer:
 
     def close(self, timeout: Duration | None = None) -> None:
         """Wait for pending sends (bounded), then take leave."""
+        self.close_sockets()
         self._thread.run(self._inner.aclose(timeout))
+
+    def close_sockets(self) -> None:
+        """Close the sockets of direct sends; the client does so too when it is closed."""
+        if self._direct is not None:
+            self._direct.close()
 
     def __enter__(self) -> Self:
         self.start()
@@ -58,6 +68,10 @@ class Producer:
         timeout: Duration | None = None,
     ) -> SendResult:
         """Send and wait until a broker has stored it."""
+        if ordering_key is None and queue is None and selector is None and self._direct is not None:
+            result = self._send_directly(self._direct, message, timeout)
+            if result is not None:
+                return result
         return self._thread.run(
             self._inner.send(
                 message,
@@ -67,6 +81,21 @@ class Producer:
                 selector=selector,
                 timeout=timeout,
             )
+        )
+
+    def _send_directly(
+        self, direct: DirectSends, message: Message, timeout: Duration | None
+    ) -> SendResult | None:
+        """None when this send must go over the loop. A failure goes on there as the second attempt."""
+        self._inner.instance.check_usable()
+        done = direct.send(message, self._inner.timeout_s if timeout is None else seconds(timeout))
+        if done is None:
+            return None
+        target, unique_id, born_ms, outcome = done
+        if isinstance(outcome, SendAnswer) and outcome.code == 0:
+            return result_of(outcome, target.queue, unique_id, target.address)
+        return self._thread.run(
+            self._inner.after_plain(message, target, unique_id, born_ms, outcome, timeout)
         )
 
     def send_oneway(self, message: Message, *, ordering_key: str | None = None) -> None:

@@ -68,8 +68,8 @@ async def test_the_plain_way_and_the_ordinary_way_store_the_same(
     message.delay_level = 0
     queue = (await producer.queues(topic))[0]
     await producer.send(message)  # ordinary: nothing is prepared yet
-    assert producer._plain is not None
-    assert topic in producer._plain._ready
+    assert producer.plain is not None
+    assert topic in producer.plain._ready
     await producer.send(message)  # plain
     await producer.send(message, queue=queue)  # ordinary
     found = []

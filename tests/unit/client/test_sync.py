@@ -11,8 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from cometmq import ClientClosed, Message, Reject, StartFrom, TransactionState
+from cometmq import (
+    BrokerError,
+    ClientClosed,
+    CometMQError,
+    Message,
+    Reject,
+    StartFrom,
+    Timeout,
+    TransactionState,
+)
 from cometmq.sync import Client
+from cometmq.testing import LocalBroker
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -155,3 +165,48 @@ def test_the_blocking_admin_is_made_from_the_asyncio_one() -> None:
     script = ROOT / "scripts" / "make_sync_admin.py"
     done = subprocess.run([sys.executable, str(script), "--check"], check=False)
     assert done.returncode == 0, "run scripts/make_sync_admin.py"
+
+
+def test_direct_sends_carry_what_ordinary_ones_carry(cometmq_sync: Client, topic: str) -> None:
+    cometmq_sync.admin.create_topic(topic, queues=1)
+    producer = cometmq_sync.producer("p")
+    results = [
+        producer.send(Message(topic, b"%d" % n, tag="t", keys=["k"], properties={"p": "grün"}))
+        for n in range(5)
+    ]
+    assert [one.offset for one in results] == [0, 1, 2, 3, 4]
+    queue = results[0].queue
+    found: list[object] = []
+    while len(found) < 5:
+        found, _ = cometmq_sync.admin.read(queue, 0)  # type: ignore[assignment]
+    seen = [(one.body, one.tag, one.keys, one.properties["p"]) for one in found]  # type: ignore[attr-defined]
+    assert seen == [(b"%d" % n, "t", ["k"], "grün") for n in range(5)]
+    assert [one.msg_id for one in found] == [one.msg_id for one in results]  # type: ignore[attr-defined]
+
+
+def test_a_direct_send_survives_a_restart_of_the_broker(local_broker: LocalBroker) -> None:
+    with Client(local_broker.name_servers) as mq:
+        mq.admin.create_topic("t", queues=1)
+        producer = mq.producer("p", timeout=5)
+        for n in range(3):
+            assert producer.send(Message("t", b"%d" % n)).ok
+        local_broker.kill_broker()
+        with pytest.raises(CometMQError):
+            producer.send(Message("t", b"lost"), timeout=0.5)
+        local_broker.start_broker()
+        assert producer.send(Message("t", b"again")).ok
+        assert [one.body for one in local_broker.wait("t", 4)] == [b"0", b"1", b"2", b"again"]
+
+
+def test_a_direct_send_that_is_not_answered_times_out(local_broker: LocalBroker) -> None:
+    with Client(local_broker.name_servers) as mq:
+        mq.admin.create_topic("t", queues=1)
+        producer = mq.producer("p")
+        for n in range(3):
+            producer.send(Message("t", b"%d" % n))
+        with local_broker.fault("send", drop=True, times=1), pytest.raises(Timeout, match="outcome unknown"):
+            producer.send(Message("t", b"x"), timeout=0.2)
+        with local_broker.fault("send", error=14, times=1):
+            assert producer.send(Message("t", b"second attempt")).ok
+        with local_broker.fault("send", error=13, times=1), pytest.raises(BrokerError, match="13"):
+            producer.send(Message("t", b"x"))
