@@ -28,12 +28,14 @@ def extensions() -> list[Extension]:
             [str(path)],
             extra_compile_args=flags,
             extra_link_args=["-fsanitize=address"] if sanitize else [],
-            optional=os.environ.get("COMETMQ_REQUIRE_EXT") != "1",
         )
         for path in sorted(Path("src").rglob("*_cy.py"))
     ]
     directives = {"language_level": 3, "boundscheck": False, "wraparound": False, "cdivision": True}
-    return cythonize(modules, build_dir="build/cython", compiler_directives=directives, quiet=True)
+    compiled = cythonize(modules, build_dir="build/cython", compiler_directives=directives, quiet=True)
+    for module in compiled:  # cythonize makes new objects and forgets this
+        module.optional = os.environ.get("COMETMQ_REQUIRE_EXT") != "1"
+    return compiled
 
 
 setup(ext_modules=extensions())
