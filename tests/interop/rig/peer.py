@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import shutil
 import subprocess
 import threading
 from collections import defaultdict
@@ -57,8 +58,9 @@ class JavaPeer:
 
     def _command(self, kit: JavaKit, properties: dict[str, str]) -> list[str]:
         home = str(self.directory)
+        shutil.copytree(kit.home / "conf", self.directory / "conf", dirs_exist_ok=True)
         own = {
-            "rocketmq.home.dir": str(kit.home),
+            "rocketmq.home.dir": home,
             "user.home": home,
             "log.file": f"{home}/tools.log",
             "rocketmq.client.logRoot": home,

@@ -50,33 +50,33 @@ class Kind:
         self.name = name
         self.kit = kit
 
-    def nameserver_command(self, conf: Path, directory: Path) -> list[str]:
+    def nameserver_command(self, conf: Path, tls: Mapping[str, str]) -> list[str]:
         if self.name == "comet":
-            return [*comet_command(), "nameserver", "-c", str(conf)]
-        main = "org.apache.rocketmq.namesrv.NamesrvStartup"
-        return self._java(directory, NAMESERVER_HEAP_MB, main, "-c", str(conf))
+            return [*comet_command(conf.parent), "nameserver", "-c", str(conf)]
+        return self._java(conf, tls, NAMESERVER_HEAP_MB, "org.apache.rocketmq.namesrv.NamesrvStartup")
 
-    def broker_command(self, conf: Path, directory: Path) -> list[str]:
+    def broker_command(self, conf: Path, tls: Mapping[str, str]) -> list[str]:
         if self.name == "comet":
-            return [*comet_command(), "broker", "-c", str(conf)]
-        return self._java(
-            directory, BROKER_HEAP_MB, "org.apache.rocketmq.broker.BrokerStartup", "-c", str(conf)
-        )
+            return [*comet_command(conf.parent), "broker", "-c", str(conf)]
+        return self._java(conf, tls, BROKER_HEAP_MB, "org.apache.rocketmq.broker.BrokerStartup")
 
-    def _java(self, directory: Path, heap_mb: int, *arguments: str) -> list[str]:
-        properties = {
-            "rocketmq.home.dir": str(directory),
-            "user.home": str(directory),
-            "log.file": str(directory / "java.log"),
-        }
-        return self.kit.command(*arguments, heap_mb=heap_mb, properties=properties)
+    def _java(self, conf: Path, tls: Mapping[str, str], heap_mb: int, main: str) -> list[str]:
+        home = str(conf.parent)
+        properties = {"rocketmq.home.dir": home, "user.home": home, "log.file": f"{home}/java.log", **tls}
+        return self.kit.command(main, "-c", str(conf), heap_mb=heap_mb, properties=properties)
 
 
-def comet_command() -> list[str]:
+def comet_command(home: Path) -> list[str]:
     """Our command line; ``COMETMQ_INTEROP_SOURCE`` names the ``src`` of another checkout to run instead."""
     source = os.environ.get("COMETMQ_INTEROP_SOURCE")
-    prefix = ["env", f"PYTHONPATH={source}"] if source else []
-    return [*prefix, sys.executable, "-c", "import sys; from cometmq.cli.main import main; sys.exit(main())"]
+    environment = [f"ROCKETMQ_HOME={home}", *([f"PYTHONPATH={source}"] if source else [])]
+    start = "import sys; from cometmq.cli.main import main; sys.exit(main())"
+    return ["env", *environment, sys.executable, "-c", start]
+
+
+def tls_part(settings: Mapping[str, str]) -> dict[str, str]:
+    """The Java servers take these as system properties, ours from the configuration file."""
+    return {name: value for name, value in settings.items() if name.startswith("tls.")}
 
 
 @dataclass
@@ -143,7 +143,9 @@ class Foundry:
             directory / "namesrv.conf", {"listenPort": str(port), "kvConfigPath": str(kv_path), **settings}
         )
         self._prepare_home(directory)
-        return self._made("namesrv", self.kinds[kind].nameserver_command(conf, directory), port, directory)
+        return self._made(
+            "namesrv", self.kinds[kind].nameserver_command(conf, tls_part(settings)), port, directory
+        )
 
     def broker(
         self, kind: str, namesrv: str, name: str = "broker-a", store: Path | None = None, **settings: str
@@ -162,7 +164,7 @@ class Foundry:
         }
         self._prepare_home(directory)
         conf = _conf(directory / "broker.conf", wanted)
-        return self._made(name, self.kinds[kind].broker_command(conf, directory), port, directory)
+        return self._made(name, self.kinds[kind].broker_command(conf, tls_part(settings)), port, directory)
 
     def cluster(self, kind: str, *, nameservers: int = 1, brokers: int = 1, **settings: str) -> Cluster:
         """A cluster of one kind, not yet started: brokers broker-a, broker-b, ..."""
