@@ -1,0 +1,1 @@
+"""Our client beside the Java client, under the same load, against the same broker."""
