@@ -54,6 +54,8 @@ def _traffic(broker: Broker) -> Iterator[Family]:
     yield _total("cometmq_bytes_in", "Bytes of records stored for clients", counters.put_bytes)
     yield _total("cometmq_sends_failed", "Sends that stored nothing", counters.puts_failed)
     yield _total("cometmq_sends_refused", "Sends answered with SYSTEM_BUSY", broker.flow_control.refused)
+    if broker.acl is not None:
+        yield _total("cometmq_requests_denied", "Requests that access control refused", broker.acl.denied)
     yield Family("cometmq_sends_waiting", "Sends stored, answer waits for disk or replica").add(
         broker.flow_control.waiting
     )

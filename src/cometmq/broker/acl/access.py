@@ -7,6 +7,7 @@ in the log. Loop thread only.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,15 +16,17 @@ from cometmq.broker.acl.accounts import (
     DENY,
     KEY_LENGTH_MIN,
     PERMISSIONS,
-    PUB,
-    RETRY_PREFIX,
     AccessFile,
     Account,
+    Stamp,
     load_file,
-    save_file,
+    stamp_of,
+    understand,
+    write_file,
 )
 from cometmq.broker.acl.addresses import address_pattern
 from cometmq.broker.acl.resources import ADMIN_CODES, NEEDS
+from cometmq.broker.topics import RETRY_PREFIX
 from cometmq.errors import CometMQError, ConfigError
 from cometmq.protocol.acl_signature import ACCESS_KEY, is_signed
 from cometmq.protocol.codes import ResponseCode
@@ -39,8 +42,6 @@ log = logging.getLogger(__name__)
 DEFAULT_FILE = "plain_acl.yml"
 SKIPPED_FILE = "tools.yml"
 PLAIN_FILE_PROPERTY = "rocketmq.acl.plain.file"
-TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
-SEND_CODES = (10, 310)
 # Clients and people recognise a refusal by this class name.
 REMARK = "org.apache.rocketmq.acl.common.AclException: {text}, cometmq.broker.acl"
 
@@ -56,7 +57,9 @@ class AccessControl:
         self._default = home / (default_file or f"conf/{DEFAULT_FILE}")
         self._directory = home / "conf" / "acl"
         self._files: dict[Path, AccessFile] = {}
+        self._wrong: dict[Path, Stamp] = {}  # contents that were complained about already
         self._accounts: dict[str, Account] = {}
+        self._changing = asyncio.Lock()
         self.denied = 0
         self._load_all()
 
@@ -104,8 +107,6 @@ class AccessControl:
         if needs is None:
             return
         for resource, wanted in needs(self._broker, command):
-            if resource == TRACE_TOPIC and wanted == PUB and command.code in SEND_CODES:
-                continue
             given = account.permission_for(resource)
             if given & DENY or not given & wanted:
                 raise AccessDenied(f"No default permission for {_describe(resource)}")
@@ -125,32 +126,38 @@ class AccessControl:
         if not self._default.exists():
             self._default.parent.mkdir(parents=True, exist_ok=True)
             self._default.touch(0o600)
-        self._files = {path: load_file(path) for path in self._paths()}
-        self._index()
+        self._use({path: load_file(path) for path in self._paths()})
 
     def reload_changed(self) -> None:
-        """Called every few seconds: read what was changed, added or removed."""
-        paths = self._paths()
-        changed = set(self._files) - set(paths)
-        for path in changed:
-            del self._files[path]
-        for path in paths:
-            known = self._files.get(path)
-            try:
-                if known is not None and path.stat().st_mtime_ns == known.modified_ns:
-                    continue
-                self._files[path] = load_file(path)
-                changed.add(path)
-            except (OSError, ConfigError) as error:
-                log.error("access file not read again, the old content stays: %s", error)
-        if changed:
-            self._index()
-            log.info("access files read again count=%d accounts=%d", len(changed), len(self._accounts))
+        """Called every few seconds: read what was changed, added or removed. What is wrong keeps its old content."""
+        files: dict[Path, AccessFile] = {}
+        for path in self._paths():
+            read = self._read_again(path, self._files.get(path))
+            if read is not None:
+                files[path] = read
+        if files != self._files:
+            self._use(files)
+            log.info("access files read again files=%d accounts=%d", len(files), len(self._accounts))
 
-    def _index(self) -> None:
+    def _read_again(self, path: Path, known: AccessFile | None) -> AccessFile | None:
+        stamp = stamp_of(path)
+        if stamp in (known.stamp if known is not None else None, self._wrong.get(path)):
+            return known
+        try:
+            read = load_file(path)
+        except ConfigError as error:
+            log.error("access file not read again, what it said before counts: %s", error)
+            self._wrong[path] = stamp
+            return known
+        self._wrong.pop(path, None)
+        return read
+
+    def _use(self, files: dict[Path, AccessFile]) -> None:
+        """The default file comes first; the first file that names an account wins."""
+        self._files = files
         self._accounts = {}
-        for path in sorted(self._files, key=lambda path: path != self._default):
-            for account in self._files[path].accounts:
+        for file in files.values():
+            for account in file.accounts:
                 self._accounts.setdefault(account.access_key, account)
 
     # -- administration -------------------------------------------------------------------------------------------
@@ -166,49 +173,57 @@ class AccessControl:
     def contents(self) -> list[dict[str, Any]]:
         return [file.content for file in self._files.values()]
 
-    def update_account(self, changes: dict[str, Any]) -> None:
+    async def update_account(self, changes: dict[str, Any]) -> None:
         """Create or change an account; what is not named stays. Raises ConfigError."""
         access_key = str(changes.get("accessKey") or "")
-        file = self._file_of(access_key)
-        accounts = file.content.setdefault("accounts", None) or []
-        item = next((item for item in accounts if str(item.get("accessKey")) == access_key), None)
-        merged = {**(item or {}), **{key: value for key, value in changes.items() if value is not None}}
-        _check_account(merged)
-        if item is None:
-            accounts.append(merged)
-        else:
-            item.update(merged)
-        file.content["accounts"] = accounts
-        self._save(file)
+        async with self._changing:
+            self.reload_changed()
+            file = self._file_of(access_key)
+            accounts = [dict(item) for item in file.content.get("accounts") or []]
+            item = next((item for item in accounts if str(item.get("accessKey")) == access_key), None)
+            if item is None:
+                item = {}
+                accounts.append(item)
+            item.update({key: value for key, value in changes.items() if value is not None})
+            _check_account(item)
+            await self._save(file, accounts=accounts)
 
-    def delete_account(self, access_key: str) -> bool:
-        file = self._file_of(access_key)
-        accounts = file.content.get("accounts") or []
-        kept = [item for item in accounts if str(item.get("accessKey")) != access_key]
-        if not access_key or len(kept) == len(accounts):
-            return False
-        file.content["accounts"] = kept
-        self._save(file)
-        return True
+    async def delete_account(self, access_key: str) -> bool:
+        async with self._changing:
+            self.reload_changed()
+            file = self._file_of(access_key)
+            accounts = file.content.get("accounts") or []
+            kept = [item for item in accounts if str(item.get("accessKey")) != access_key]
+            if not access_key or len(kept) == len(accounts):
+                return False
+            await self._save(file, accounts=kept)
+            return True
 
-    def replace_white_addresses(self, addresses: list[str], path: str | None) -> None:
+    async def replace_white_addresses(self, addresses: list[str], path: str | None) -> None:
         """Raises ConfigError for a wrong pattern or a file that is not ours."""
         for address in addresses:
             address_pattern(address)
-        file = self._files.get(Path(path) if path else self._default)
-        if file is None:
-            raise ConfigError(f"The file {path} is not one of this broker's access files.")
-        file.content["globalWhiteRemoteAddresses"] = addresses
-        self._save(file)
+        async with self._changing:
+            self.reload_changed()
+            file = self._files.get(Path(path) if path else self._default)
+            if file is None:
+                raise ConfigError(f"The file {path} is not one of this broker's access files.")
+            await self._save(file, globalWhiteRemoteAddresses=addresses)
 
     def _file_of(self, access_key: str) -> AccessFile:
         holders = (f for f in self._files.values() if any(a.access_key == access_key for a in f.accounts))
         return next(holders, self._files[self._default])
 
-    def _save(self, file: AccessFile) -> None:
-        save_file(file, self._broker.now_ms())
-        self._files[file.path] = load_file(file.path)
-        self._index()
+    async def _save(self, file: AccessFile, **changes: Any) -> None:
+        """Write the next version of a file, then use it."""
+        version = {"counter": file.version["counter"] + 1, "timestamp": self._broker.now_ms()}
+        content = {**file.content, **changes, "dataVersion": [version]}
+        understand(file.path, content, file.stamp)
+        try:
+            stamp = await asyncio.to_thread(write_file, file.path, content)
+        except OSError as error:
+            raise ConfigError(f"The access file {file.path} cannot be written: {error.strerror}.") from error
+        self._use({**self._files, file.path: understand(file.path, content, stamp)})
 
 
 def _check_account(item: dict[str, Any]) -> None:

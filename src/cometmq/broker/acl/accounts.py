@@ -12,10 +12,22 @@ from pathlib import Path
 from typing import Any
 
 from cometmq.broker.acl.addresses import Matches, address_pattern, never
+from cometmq.broker.topics import (
+    RETRY_PREFIX,
+    SCHEDULE_TOPIC,
+    TIMER_TOPIC,
+    TRANS_CHECK_MAX_TIME_TOPIC,
+    TRANS_HALF_TOPIC,
+    TRANS_OP_HALF_TOPIC,
+)
 from cometmq.errors import ConfigError
 
 KEY_LENGTH_MIN = 7  # characters of an access key and of a secret key
-RETRY_PREFIX = "%RETRY%"
+
+# Messages of all topics wait here, also of those that an account may not see: no default permission reaches them.
+HELD_TOPICS = frozenset(
+    (SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC)
+)
 
 DENY, PUB, SUB = 1, 2, 4
 PERMISSIONS = {"DENY": DENY, "PUB": PUB, "SUB": SUB, "PUB|SUB": PUB | SUB, "SUB|PUB": PUB | SUB}
@@ -38,18 +50,24 @@ class Account:
 
     def permission_for(self, resource: str) -> int:
         default = self.default_group if resource.startswith(RETRY_PREFIX) else self.default_topic
+        if resource in HELD_TOPICS:
+            default = DENY
         return self.resources.get(resource, default)
 
 
-@dataclass(slots=True)
+Stamp = tuple[int, int, int]  # modification time in ns, size, inode: what tells one content from another
+MISSING: Stamp = (0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
 class AccessFile:
     """One YAML file: its content as read, and what it means."""
 
     path: Path
-    content: dict[str, Any]
+    content: dict[str, Any] = field(repr=False)
     accounts: list[Account]
     white_addresses: list[Matches]
-    modified_ns: int
+    stamp: Stamp
 
     @property
     def version(self) -> dict[str, int]:
@@ -58,16 +76,29 @@ class AccessFile:
         return {"counter": int(latest.get("counter", 0)), "timestamp": int(latest.get("timestamp", 0))}
 
 
-def load_file(path: Path) -> AccessFile:
-    """Raises ConfigError with the file's name."""
-    import yaml  # 40 ms that only a broker with access control has to spend
-
+def stamp_of(path: Path) -> Stamp:
     try:
-        modified_ns = path.stat().st_mtime_ns
+        stat = path.stat()
+    except OSError:
+        return MISSING
+    return stat.st_mtime_ns, stat.st_size, stat.st_ino
+
+
+def load_file(path: Path) -> AccessFile:
+    """Raises ConfigError with the file's name, and nothing of its content."""
+    import yaml  # loaded by brokers with access control only
+
+    stamp = stamp_of(path)
+    try:
         content = yaml.safe_load(path.read_text("utf-8")) or {}
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        reason = str(getattr(error, "problem", None) or getattr(error, "strerror", None) or "is not YAML")
+        reason = str(getattr(error, "strerror", None) or "it is not YAML")
         raise ConfigError(f"The access file {path} cannot be read: {reason}.") from None
+    return understand(path, content, stamp)
+
+
+def understand(path: Path, content: object, stamp: Stamp) -> AccessFile:
+    """Raises ConfigError for a content that is not what an access file says."""
     if not isinstance(content, dict):
         raise ConfigError(f"The access file {path} must be a mapping with 'accounts'.")
     try:
@@ -75,21 +106,21 @@ def load_file(path: Path) -> AccessFile:
         white = [address_pattern(str(text)) for text in _list(content.get("globalWhiteRemoteAddresses"))]
     except ConfigError as error:
         raise ConfigError(f"The access file {path} cannot be used: {error}") from None
-    return AccessFile(path, content, accounts, white, modified_ns)
+    return AccessFile(path, content, accounts, white, stamp)
 
 
-def save_file(file: AccessFile, now_ms: int) -> None:
-    """Write the content with the next data version, through a temporary file."""
+def write_file(path: Path, content: Mapping[str, Any]) -> Stamp:
+    """Replace a file, readable for its owner only. For a thread; raises OSError."""
     import yaml
 
-    file.content["dataVersion"] = [{"counter": file.version["counter"] + 1, "timestamp": now_ms}]
-    temporary = file.path.with_name(file.path.name + ".tmp")
+    temporary = path.with_name(path.name + ".tmp")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-        yaml.safe_dump(file.content, stream, allow_unicode=True, sort_keys=False)
+        yaml.safe_dump(dict(content), stream, allow_unicode=True, sort_keys=False)
         stream.flush()
         os.fsync(stream.fileno())
-    temporary.replace(file.path)
+    temporary.replace(path)
+    return stamp_of(path)
 
 
 def account_of(item: object) -> Account:

@@ -7,24 +7,31 @@ its own account administration; here they are checked. Groups are named ``%RETRY
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from cometmq.broker.acl.accounts import PUB, RETRY_PREFIX, SUB
+from cometmq.broker.acl.accounts import HELD_TOPICS, PUB, SUB
+from cometmq.broker.copies import stored_message
+from cometmq.broker.topics import RETRY_PREFIX, TRACE_TOPIC
 from cometmq.errors import CometMQError
 from cometmq.protocol import properties as names
 from cometmq.protocol.bodies.heartbeat import CheckClientRequestBody, HeartbeatData
 from cometmq.protocol.bodies.locks import LockBatchRequestBody, UnlockBatchRequestBody
 from cometmq.protocol.codes import RequestCode as Code
 from cometmq.protocol.command import RemotingCommand
+from cometmq.protocol.headers import SendMessageHeader
 from cometmq.protocol.message import MessageExt
-from cometmq.protocol.record_cy import decode_record
+from cometmq.protocol.message_id import parse_offset_message_id
+from cometmq.protocol.properties import decode_properties
 
 if TYPE_CHECKING:
     from cometmq.broker.broker import Broker
 
 Need = tuple[str, int]
 Needs = Callable[["Broker", RemotingCommand], Iterator[Need]]
+
+OFFSET_LENGTH_MAX = 18  # digits
 
 ADMIN_CODES = frozenset(
     [
@@ -49,9 +56,13 @@ def _field(command: RemotingCommand, *keys: str) -> str:
 
 
 def send(broker: Broker, command: RemotingCommand) -> Iterator[Need]:
-    """A retry topic belongs to its consumer group, so it takes what the group takes."""
-    topic = _field(command, "b", "topic")
-    yield (topic, SUB if topic.startswith(RETRY_PREFIX) else PUB)
+    """A retry topic belongs to its consumer group, so it takes what the group takes. Everybody may leave traces."""
+    header = SendMessageHeader.decode_any(command)
+    if header.topic != TRACE_TOPIC:
+        yield (header.topic, SUB if header.topic.startswith(RETRY_PREFIX) else PUB)
+    if broker.config.enable_multi_dispatch:
+        queues = decode_properties(header.properties or "").get(names.PROPERTY_INNER_MULTI_DISPATCH, "")
+        yield from ((name, PUB) for name in queues.split(",") if name)
 
 
 def topic_and_group(topic_key: str = "", *group_keys: str) -> Needs:
@@ -83,25 +94,45 @@ def lock(broker: Broker, command: RemotingCommand) -> Iterator[Need]:
 
 
 def view_message(broker: Broker, command: RemotingCommand) -> Iterator[Need]:
-    message = _stored(broker, _field(command, "offset"))
-    if message is not None:
-        yield message.topic, SUB
+    yield from _read_message(broker, _field(command, "offset"))
+
+
+def send_back(broker: Broker, command: RemotingCommand) -> Iterator[Need]:
+    """The group gets a copy of the message, so it must be one that the account may read."""
+    yield group_resource(_field(command, "group")), SUB
+    yield from _read_message(broker, _field(command, "offset"))
+
+
+def consume_directly(broker: Broker, command: RemotingCommand) -> Iterator[Need]:
+    yield group_resource(_field(command, "consumerGroup")), SUB
+    with contextlib.suppress(CometMQError):  # the handler says what is wrong with the id
+        offset = parse_offset_message_id(_field(command, "msgId")).physical_offset
+        yield from _read_message(broker, str(offset))
 
 
 def end_transaction(broker: Broker, command: RemotingCommand) -> Iterator[Need]:
     half = _stored(broker, _field(command, "commitLogOffset"))
     if half is not None:
-        yield half.properties.get(names.PROPERTY_REAL_TOPIC, half.topic), PUB
+        yield _topic_of(half), PUB
+
+
+def _read_message(broker: Broker, offset: str) -> Iterator[Need]:
+    message = _stored(broker, offset)
+    if message is not None:
+        yield _topic_of(message), SUB
+
+
+def _topic_of(message: MessageExt) -> str:
+    """The topic that a message was sent to, also while it waits elsewhere."""
+    if message.topic in HELD_TOPICS:
+        return message.properties.get(names.PROPERTY_REAL_TOPIC, message.topic)
+    return message.topic
 
 
 def _stored(broker: Broker, offset: str) -> MessageExt | None:
-    if not offset.isdecimal() or len(offset) > 18:
+    if not offset.isdecimal() or len(offset) > OFFSET_LENGTH_MAX:
         return None
-    record = broker.store.read_record(int(offset))
-    try:
-        return decode_record(record) if record is not None else None
-    except CometMQError:
-        return None
+    return stored_message(broker.store, int(offset))
 
 
 NEEDS: dict[int, Needs] = {
@@ -111,7 +142,7 @@ NEEDS: dict[int, Needs] = {
     Code.SEND_REPLY_MESSAGE: send,
     Code.SEND_REPLY_MESSAGE_V2: send,
     Code.END_TRANSACTION: end_transaction,
-    Code.CONSUMER_SEND_MSG_BACK: topic_and_group("", "group"),
+    Code.CONSUMER_SEND_MSG_BACK: send_back,
     Code.PULL_MESSAGE: topic_and_group("topic", "consumerGroup"),
     Code.QUERY_MESSAGE: topic_and_group("topic"),
     Code.VIEW_MESSAGE_BY_ID: view_message,
@@ -128,6 +159,6 @@ NEEDS: dict[int, Needs] = {
     Code.LOCK_BATCH_MQ: lock,
     Code.UNLOCK_BATCH_MQ: lock,
     Code.QUERY_CONSUME_QUEUE: topic_and_group("topic"),
-    Code.CONSUME_MESSAGE_DIRECTLY: topic_and_group("", "consumerGroup"),
+    Code.CONSUME_MESSAGE_DIRECTLY: consume_directly,
     Code.GET_CONSUMER_RUNNING_INFO: topic_and_group("", "consumerGroup"),
 }

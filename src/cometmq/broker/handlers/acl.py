@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from cometmq.broker.broker import Broker
     from cometmq.net.connection import Connection
     from cometmq.net.server import Handler
+
+Serve = Callable[["Broker", RemotingCommand], Awaitable[RemotingCommand]]
 
 NOT_ENABLED = "acl is not enabled; set aclEnable=true and restart the broker"
 
@@ -49,19 +52,19 @@ def _accounts(broker: Broker) -> AccessControl:
     return broker.acl
 
 
-def _answer(
-    broker: Broker, serve: Any, failure: ResponseCode, connection: Connection, command: RemotingCommand
+async def _answer(
+    broker: Broker, serve: Serve, failure: ResponseCode, connection: Connection, command: RemotingCommand
 ) -> RemotingCommand:
     try:
-        response: RemotingCommand = serve(broker, command)
+        response = await serve(broker, command)
     except ConfigError as error:
         return command.response(failure, str(error))
     return response
 
 
-def update_account(broker: Broker, command: RemotingCommand) -> RemotingCommand:
+async def update_account(broker: Broker, command: RemotingCommand) -> RemotingCommand:
     header = CreateAccessConfigHeader.decode(command.ext_fields)
-    _accounts(broker).update_account(
+    await _accounts(broker).update_account(
         {
             "accessKey": header.access_key,
             "secretKey": header.secret_key,
@@ -76,24 +79,24 @@ def update_account(broker: Broker, command: RemotingCommand) -> RemotingCommand:
     return command.response()
 
 
-def delete_account(broker: Broker, command: RemotingCommand) -> RemotingCommand:
+async def delete_account(broker: Broker, command: RemotingCommand) -> RemotingCommand:
     access_key = DeleteAccessConfigHeader.decode(command.ext_fields).access_key
-    if not _accounts(broker).delete_account(access_key):
+    if not await _accounts(broker).delete_account(access_key):
         raise ConfigError(
             f"The accesskey[{access_key}] corresponding to accessConfig has been deleted failed."
         )
     return command.response()
 
 
-def update_white_addresses(broker: Broker, command: RemotingCommand) -> RemotingCommand:
+async def update_white_addresses(broker: Broker, command: RemotingCommand) -> RemotingCommand:
     header = UpdateGlobalWhiteAddrsHeader.decode(command.ext_fields)
-    _accounts(broker).replace_white_addresses(
+    await _accounts(broker).replace_white_addresses(
         _items(header.global_white_addrs) or [], header.acl_file_full_path
     )
     return command.response()
 
 
-def get_versions(broker: Broker, command: RemotingCommand) -> RemotingCommand:
+async def get_versions(broker: Broker, command: RemotingCommand) -> RemotingCommand:
     return command.response(
         header=AclInfoResponseHeader(
             version=json_java.dumps(_accounts(broker).default_version),
@@ -105,7 +108,7 @@ def get_versions(broker: Broker, command: RemotingCommand) -> RemotingCommand:
     )
 
 
-def get_config(broker: Broker, command: RemotingCommand) -> RemotingCommand:
+async def get_config(broker: Broker, command: RemotingCommand) -> RemotingCommand:
     white: list[str] = []
     accounts: list[PlainAccessConfig] = []
     for content in _accounts(broker).contents():
