@@ -1,0 +1,487 @@
+"""One replica of a group that elects its master: epochs, truncation, in-sync set, confirm offset.
+
+Theory of operation. Sans-IO: the driver brings in frames of other replicas, views of the controller, appends and
+time, and takes out what is to be sent. Bytes and epochs are kept by a ``ReplicaLog``, whose calls are durable in the
+sense of each method when they return. A follower shakes hands with the master that the controller named, cuts its
+log where the two part, and then takes only what continues its log, in that epoch and session. A master confirms what
+every member of the in-sync set has, of the set it knows united with the one it has proposed; members leave and join
+only through the controller. A lease counts from the moment the heartbeat was *sent*.
+The rules and the mistakes they close are in ha.md 4 to 8; tests/sim plants the mistakes and finds them.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from cometmq.broker.ha.epochs import Epochs
+from cometmq.broker.ha.group_state import NO_MASTER, GroupView
+
+DATA_SIZE_MAX = 1 << 20
+
+
+class ReplicaRole(enum.Enum):
+    JOINING = enum.auto()  # no stream from a master yet
+    FOLLOWER = enum.auto()
+    MASTER = enum.auto()
+    FAILED = enum.auto()  # would have to cut confirmed bytes; somebody must look
+
+
+class ReplicaLog(Protocol):
+    """Where the bytes are. ``save_epochs`` and ``truncate`` are durable when they return, ``append`` is not."""
+
+    max_offset: int
+    flushed_offset: int
+    epochs: Epochs
+
+    def read(self, offset: int, size_max: int) -> bytes: ...
+
+    def append(self, data: bytes) -> None: ...
+
+    def truncate(self, offset: int) -> None: ...
+
+    def save_epochs(self, epochs: Epochs) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaTimes:
+    """Milliseconds."""
+
+    heartbeat: int = 200  # to the controller
+    ping: int = 100
+    lease: int = 1_000
+    silence: int = 1_500  # a stream that says nothing for this long is gone
+    drop: int = 500  # a member without contact leaves the in-sync set
+    catch_up: int = 2_000  # a member that did not reach our end for this long leaves it too
+
+
+# -- what goes over the wire --------------------------------------------------------------------------------------
+
+
+class Hello(NamedTuple):
+    sender: int
+    session: int
+    epoch: int
+    epochs: Epochs
+    max_offset: int
+
+
+class Welcome(NamedTuple):
+    sender: int
+    session: int
+    epoch: int
+    epochs: Epochs
+    max_offset: int
+
+
+class Data(NamedTuple):
+    sender: int
+    session: int
+    epoch: int
+    offset: int
+    confirm: int
+    body: bytes  # empty: a ping
+
+
+class Ack(NamedTuple):
+    sender: int
+    session: int
+    epoch: int
+    offset: int
+    flushed: int
+
+
+class Fence(NamedTuple):
+    sender: int
+    session: int
+    epoch: int
+
+
+Frame = Hello | Welcome | Data | Ack | Fence
+
+
+class Heartbeat(NamedTuple):
+    """To the controller; its answer brings ``sent`` back."""
+
+    replica: int
+    epoch: int
+    last_epoch: int
+    max_offset: int
+    sent: float
+
+
+class AlterSyncSet(NamedTuple):
+    master: int
+    epoch: int
+    set_version: int
+    members: frozenset[int]
+
+
+class Send(NamedTuple):
+    to: int
+    frame: Frame
+
+
+Output = Send | Heartbeat | AlterSyncSet
+
+
+class Stream:
+    """The master's view of one follower, since its handshake in this epoch."""
+
+    __slots__ = (
+        "acked",
+        "caught_up_at",
+        "flushed",
+        "heard_at",
+        "next_offset",
+        "sent_at",
+        "session",
+        "target",
+    )
+
+    def __init__(self, session: int, now: float) -> None:
+        self.session = session
+        self.acked = -1  # nothing before the first acknowledgement
+        self.flushed = -1
+        self.next_offset = -1
+        self.heard_at = self.sent_at = self.caught_up_at = now
+        self.target = 0  # our end when it was last looked at; reaching it counts as caught up
+
+
+class Replica:
+    def __init__(
+        self,
+        me: int,
+        log: ReplicaLog,
+        *,
+        now: float,
+        min_in_sync: int,
+        confirm: int = 0,
+        acks_are_flushed: bool = False,
+        times: ReplicaTimes | None = None,
+    ) -> None:
+        self.me = me
+        self.log = log
+        self.role = ReplicaRole.JOINING
+        self.view = GroupView()
+        self.epoch = log.epochs.last  # of the master we are or follow; never goes back
+        self.confirm = min(confirm, log.max_offset)
+        self.lease_until = float("-inf")
+        self.streams: dict[int, Stream] = {}
+        self.proposed: AlterSyncSet | None = None
+        self.outputs: list[Output] = []
+        self._min_in_sync = min_in_sync
+        self._acks_are_flushed = acks_are_flushed
+        self._times = times or ReplicaTimes()
+        self._now = now
+        self._session = 0  # of our own stream as a follower
+        self._shaken = False
+        self._master_epochs = Epochs()
+        self._heard_master_at = self._hello_at = now
+        self._heartbeat_at = self._promoted_at = now
+
+    # -- what the driver calls ------------------------------------------------------------------------------------
+
+    def take(self) -> list[Output]:
+        outputs, self.outputs = self.outputs, []
+        return outputs
+
+    def tick(self, now: float) -> None:
+        self._now = now
+        if self.role is ReplicaRole.FAILED:
+            return
+        if now >= self._heartbeat_at:
+            self._heartbeat_at = now + self._times.heartbeat
+            self.outputs.append(
+                Heartbeat(self.me, self.epoch, self.log.epochs.last, self.log.max_offset, now)
+            )
+        if self.role is ReplicaRole.MASTER:
+            self._tick_master()
+        elif self.view.master not in (NO_MASTER, self.me):
+            self._tick_follower()
+
+    def on_view(self, view: GroupView, sent: float | None, now: float) -> None:
+        """The controller says how things are; ``sent`` when it answers our heartbeat of that time."""
+        self._now = now
+        if self.role is ReplicaRole.FAILED or (view.epoch, view.set_version) < (
+            self.view.epoch,
+            self.view.set_version,
+        ):
+            return
+        changed = (view.master, view.epoch) != (self.view.master, self.view.epoch)
+        self.view = view
+        if self.proposed is not None and view.set_version > self.proposed.set_version:
+            self.proposed = None  # applied, or it never will be
+        if view.master == self.me and view.epoch > self.epoch:
+            self._promote(view.epoch)
+        elif view.master != self.me and (changed or self.role is ReplicaRole.MASTER):
+            self._begin_following()
+        if self.role is ReplicaRole.MASTER and view.epoch == self.epoch:
+            if sent is not None:
+                self.lease_until = max(self.lease_until, self._lease_start(sent) + self._times.lease)
+            self._advance_confirm()
+
+    def append(self, data: bytes, now: float) -> int | None:
+        """Write as master; the end offset to wait for, None if it must not be written here now."""
+        self._now = now
+        if not self.may_append(now):
+            return None
+        self.log.append(data)
+        for follower, stream in self.streams.items():
+            self._pump(follower, stream)
+        self._advance_confirm()
+        return self.log.max_offset
+
+    def may_append(self, now: float) -> bool:
+        if self.role is not ReplicaRole.MASTER or len(self.view.sync_set) < self._min_in_sync:
+            return False
+        return self.has_lease(now) or self._all_streams_live()
+
+    def has_lease(self, now: float) -> bool:
+        return self.role is ReplicaRole.MASTER and now < self.lease_until
+
+    def flushed(self, now: float) -> None:
+        """More of the log is on disk."""
+        self._now = now
+        if self.role is ReplicaRole.MASTER:
+            self._advance_confirm()
+        elif self._shaken and self._acks_are_flushed:
+            self._ack()
+
+    def receive(self, frame: Frame, now: float) -> None:
+        self._now = now
+        if self.role is ReplicaRole.FAILED:
+            return
+        if isinstance(frame, Hello):
+            self._on_hello(frame)
+        elif isinstance(frame, Welcome):
+            self._on_welcome(frame)
+        elif isinstance(frame, Data):
+            self._on_data(frame)
+        elif isinstance(frame, Ack):
+            self._on_ack(frame)
+        elif frame.epoch > self.epoch:
+            self._shaken = False  # somebody knows a later master; the controller will tell us
+
+    # -- roles ----------------------------------------------------------------------------------------------------
+
+    def _lease_start(self, sent: float) -> float:
+        return sent
+
+    def _promote(self, epoch: int) -> None:
+        self.log.save_epochs(self.log.epochs.with_epoch(epoch, self.log.max_offset))
+        self.epoch = epoch
+        self.role = ReplicaRole.MASTER
+        self.streams = {}
+        self.proposed = None
+        self.lease_until = float("-inf")
+        self._promoted_at = self._now
+
+    def _begin_following(self) -> None:
+        self.role = ReplicaRole.JOINING
+        self.streams = {}
+        self.proposed = None
+        self._shaken = False
+        if self.view.master != NO_MASTER:
+            self._say_hello()
+
+    # -- follower -------------------------------------------------------------------------------------------------
+
+    def _tick_follower(self) -> None:
+        if self._now - self._heard_master_at > self._times.silence:
+            self._shaken = False
+        if not self._shaken and self._now >= self._hello_at:
+            self._say_hello()
+
+    def _say_hello(self) -> None:
+        self._session += 1
+        self._shaken = False
+        self._hello_at = self._now + self._times.ping
+        self._send(
+            self.view.master,
+            Hello(self.me, self._session, self.view.epoch, self.log.epochs, self.log.max_offset),
+        )
+
+    def _on_welcome(self, welcome: Welcome) -> None:
+        if self.role is ReplicaRole.MASTER or self._shaken or welcome.session != self._session:
+            return
+        if not self._epoch_is_current(welcome.epoch):
+            return
+        point = self.log.epochs.consistent_point(self.log.max_offset, welcome.epochs, welcome.max_offset)
+        if point is None:
+            point = 0  # nothing in common: begin again
+        if not self._may_cut_to(point):
+            self.role = ReplicaRole.FAILED
+            return
+        if point < self.log.max_offset:
+            self.log.truncate(point)
+        self._master_epochs = welcome.epochs
+        self.log.save_epochs(welcome.epochs.up_to(point))
+        self.epoch = max(self.epoch, welcome.epoch)
+        self._shaken = True
+        self.role = ReplicaRole.FOLLOWER
+        self._heard_master_at = self._now
+        self._ack()
+
+    def _may_cut_to(self, point: int) -> bool:
+        return point >= self.confirm
+
+    def _epoch_is_current(self, epoch: int) -> bool:
+        """Frames of a master that was replaced are not taken, whatever they say."""
+        return epoch >= self.epoch and epoch >= self.view.epoch
+
+    def _on_data(self, data: Data) -> None:
+        if self.role is not ReplicaRole.FOLLOWER or not self._shaken or data.session != self._session:
+            return
+        if data.epoch != self.epoch or not self._epoch_is_current(data.epoch):
+            self._send(data.sender, Fence(self.me, data.session, self.epoch))
+            return
+        self._heard_master_at = self._now
+        if data.offset != self.log.max_offset:
+            if data.offset > self.log.max_offset:
+                self._say_hello()  # something is missing in between
+            return
+        if data.body:
+            known = self._master_epochs.up_to(data.offset)
+            if known != self.log.epochs:
+                self.log.save_epochs(known)  # before its first byte
+            self.log.append(data.body)
+            self._know_epochs_at_end()
+        self.confirm = max(self.confirm, min(data.confirm, self.log.max_offset))
+        self._ack()
+
+    def _know_epochs_at_end(self) -> None:
+        """A log that has reached the begin of an epoch knows it: only then may it count for that epoch."""
+        known = self._master_epochs.up_to(self.log.max_offset)
+        if known != self.log.epochs:
+            self.log.save_epochs(known)
+
+    def _ack(self) -> None:
+        self._send(
+            self.view.master,
+            Ack(self.me, self._session, self.epoch, self.log.max_offset, self.log.flushed_offset),
+        )
+
+    # -- master ---------------------------------------------------------------------------------------------------
+
+    def _on_hello(self, hello: Hello) -> None:
+        if self.role is not ReplicaRole.MASTER:
+            if hello.epoch < self.epoch:
+                self._send(hello.sender, Fence(self.me, hello.session, self.epoch))
+            return
+        if hello.epoch > self.epoch:
+            return  # we were replaced and will hear of it
+        known = self.streams.get(hello.sender)
+        if known is not None and hello.session <= known.session:
+            return  # an old one that was on its way
+        self.streams[hello.sender] = Stream(hello.session, self._now)
+        self._send(
+            hello.sender,
+            Welcome(self.me, hello.session, self.epoch, self.log.epochs, self.log.max_offset),
+        )
+
+    def _on_ack(self, ack: Ack) -> None:
+        stream = self.streams.get(ack.sender)
+        if self.role is not ReplicaRole.MASTER or stream is None or not self._ack_counts(ack, stream):
+            return
+        if ack.offset > self.log.max_offset:
+            del self.streams[ack.sender]  # cannot be true
+            return
+        stream.heard_at = self._now
+        stream.acked = max(stream.acked, ack.offset)
+        stream.flushed = max(stream.flushed, ack.flushed)
+        stream.next_offset = max(stream.next_offset, ack.offset)
+        if stream.acked >= stream.target:
+            stream.caught_up_at = self._now
+            stream.target = self.log.max_offset
+        self._advance_confirm()
+        self._pump(ack.sender, stream)
+
+    def _ack_counts(self, ack: Ack, stream: Stream) -> bool:
+        return ack.epoch == self.epoch and ack.session == stream.session
+
+    def _pump(self, follower: int, stream: Stream) -> None:
+        """Send what is there; a frame holds bytes of one epoch."""
+        while 0 <= stream.next_offset < self.log.max_offset:
+            size = DATA_SIZE_MAX
+            border = self.log.epochs.next_start(stream.next_offset)
+            if border is not None:
+                size = min(size, border - stream.next_offset)
+            body = self.log.read(stream.next_offset, size)
+            self._send_data(follower, stream, body)
+            stream.next_offset += len(body)
+
+    def _send_data(self, follower: int, stream: Stream, body: bytes) -> None:
+        stream.sent_at = self._now
+        self._send(
+            follower, Data(self.me, stream.session, self.epoch, stream.next_offset, self.confirm, body)
+        )
+
+    def _tick_master(self) -> None:
+        for follower, stream in self.streams.items():
+            if stream.acked >= 0 and self._now - stream.sent_at >= self._times.ping:
+                self._send_data(follower, stream, b"")
+        if self.proposed is not None:
+            self.outputs.append(self.proposed)  # its answer may have been lost
+        elif self.view.epoch == self.epoch:
+            self._propose_sync_set()
+
+    def _propose_sync_set(self) -> None:
+        wanted = frozenset(
+            {self.me}
+            | {member for member in self.view.sync_set if self._stays(member)}
+            | {follower for follower, stream in self.streams.items() if self._may_join(stream)}
+        )
+        if wanted != self.view.sync_set:
+            self.proposed = AlterSyncSet(self.me, self.epoch, self.view.set_version, wanted)
+            self.outputs.append(self.proposed)
+
+    def _may_join(self, stream: Stream) -> bool:
+        return stream.acked >= max(self.confirm, self._epoch_start) and self._is_live(
+            stream, self._times.drop
+        )
+
+    def _stays(self, member: int) -> bool:
+        stream = self.streams.get(member)
+        if stream is None:
+            return self._now - self._promoted_at < self._times.drop  # it may not have found us yet
+        return self._is_live(stream, self._times.drop) and (
+            self._now - stream.caught_up_at < self._times.catch_up
+        )
+
+    @property
+    def _epoch_start(self) -> int:
+        return self.log.epochs.entries[-1].start
+
+    def _is_live(self, stream: Stream, limit: float) -> bool:
+        return stream.acked >= 0 and self._now - stream.heard_at < limit
+
+    def _all_streams_live(self) -> bool:
+        others = self.view.sync_set - {self.me}
+        return all(
+            member in self.streams and self._is_live(self.streams[member], self._times.silence)
+            for member in others
+        )
+
+    def _counted_members(self) -> frozenset[int]:
+        """Whose acknowledgement it takes: also of those who may be members already without our knowing."""
+        proposed = self.proposed.members if self.proposed is not None else frozenset()
+        return self.view.sync_set | proposed
+
+    def _acknowledged(self, member: int) -> int:
+        if member == self.me:
+            return self.log.flushed_offset if self._acks_are_flushed else self.log.max_offset
+        stream = self.streams.get(member)
+        if stream is None:
+            return -1
+        return min(stream.acked, stream.flushed) if self._acks_are_flushed else stream.acked
+
+    def _advance_confirm(self) -> None:
+        if self.view.epoch != self.epoch or len(self.view.sync_set) < self._min_in_sync:
+            return
+        members = self._counted_members() | {self.me}
+        self.confirm = max(self.confirm, min(self._acknowledged(member) for member in members))
+
+    def _send(self, to: int, frame: Frame) -> None:
+        self.outputs.append(Send(to, frame))

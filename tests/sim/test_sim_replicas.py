@@ -1,0 +1,49 @@
+"""Replicas that elect their master, under every fault, and the mistakes that must be found (ha.md 12.2)."""
+
+from __future__ import annotations
+
+import pytest
+from sim.replica_cluster import Bugs, ReplicaGroup
+from sim.world import Violation
+
+SEARCH_MAX = 500  # seeds; each planted mistake is found well before
+
+
+def test_nothing_confirmed_is_lost(seeds: range) -> None:
+    for seed in seeds:
+        try:
+            ReplicaGroup(seed).run()
+        except (Violation, AssertionError) as error:
+            raise AssertionError(f"seed {seed}: {error}") from error
+
+
+def test_work_is_done_at_all() -> None:
+    group = ReplicaGroup(5)
+    group.run()
+    assert len(group.confirmed) > 8 * 50
+    assert len(group.masters) > 1
+
+
+def test_nothing_known_to_be_confirmed_is_cut_even_if_too_many_disks_lost_pages(seeds: range) -> None:
+    for seed in seeds:
+        ReplicaGroup(seed, beyond=True).run()
+
+
+@pytest.mark.parametrize(
+    "bug",
+    [
+        "skip_epoch_check",
+        "confirm_connected_only",
+        "no_union",
+        "no_zeroing",
+        "lease_from_reply",
+        "cut_below_confirm",
+    ],
+)
+def test_a_planted_mistake_is_found(bug: str) -> None:
+    for seed in range(SEARCH_MAX):
+        try:
+            ReplicaGroup(seed, bugs=Bugs(**{bug: True}), beyond=bug == "cut_below_confirm").run()
+        except (Violation, AssertionError):
+            return
+    raise AssertionError(f"not found in {SEARCH_MAX} seeds")
