@@ -40,7 +40,7 @@ from cometmq.broker.plain_sends import PlainSendPath
 from cometmq.broker.registration import Registration
 from cometmq.broker.stats import BrokerStats
 from cometmq.broker.timers import TIMER_OFFSET_FILE, TimedMessages
-from cometmq.broker.topics import TOPICS_FILE, Topics
+from cometmq.broker.topics import LMQ_PREFIX, TOPICS_FILE, Topics
 from cometmq.broker.transactions import Transactions
 from cometmq.clock import Clock, now_ms
 from cometmq.errors import ConfigError
@@ -100,7 +100,9 @@ class Broker:
         )
         self.topics = Topics(config, now_ms=now_ms)
         self.groups = SubscriptionGroups(
-            auto_create=lambda: config.auto_create_subscription_group, now_ms=now_ms
+            auto_create=lambda: config.auto_create_subscription_group,
+            is_light=lambda group: config.enable_lmq and group.startswith(LMQ_PREFIX),
+            now_ms=now_ms,
         )
         self.offsets = ConsumerOffsets(enable_lmq=config.enable_lmq)
         self.filter_data = FilterData(

@@ -38,10 +38,12 @@ class SubscriptionGroups:
         self,
         *,
         auto_create: Callable[[], bool] = lambda: True,
+        is_light: Callable[[str], bool] = lambda group: False,
         on_change: Callable[[], None] = _nothing,
         now_ms: Clock = now_ms,
     ) -> None:
         self._auto_create = auto_create
+        self._is_light = is_light
         self._now_ms = now_ms
         self._table: dict[str, SubscriptionGroupConfig] = {}
         self._texts: dict[str, str] = {}  # of each group in the file: a save joins them
@@ -56,6 +58,8 @@ class SubscriptionGroups:
     def find(self, group: str) -> SubscriptionGroupConfig | None:
         """The settings of a group, made with defaults when groups may come into being by being named."""
         found = self._table.get(group)
+        if found is None and self._is_light(group):  # readers of light queues are many; nobody keeps them
+            return SubscriptionGroupConfig(group_name=group)
         if found is None and (self._auto_create() or group.startswith(SYSTEM_GROUP_PREFIX)):
             found = self._set(SubscriptionGroupConfig(group_name=group))
             log.info("consumer group created group=%s", group)

@@ -25,7 +25,13 @@ from cometmq.store.mapped_file import OpenFiles, check_length, remove_unborn
 
 LMQ_PREFIX = "%LMQ%"
 RETRY_PREFIX = "%RETRY%"
+DLQ_PREFIX = "%DLQ%"
+# Messages wait here for their time or for their end; whoever delivers them keeps offsets of its own.
+WAITING_TOPICS = frozenset(
+    (SCHEDULE_TOPIC, "rmq_sys_timer_levels", "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC")
+)
 MULTI_DISPATCH_SEPARATOR = ","
+QUEUE_NAME_SIZE_MAX = 127  # bytes, as of a topic
 OFFSETS_MIN = 16  # slots of a topic's table of next offsets; it doubles when a queue id does not fit
 OFFSETS_MAX = 65_536  # queue ids beyond are served too, but not through that table
 
@@ -128,8 +134,9 @@ class QueueTable(Dispatcher):
             else:
                 entry_code = self._extended(queue, entry_code, store_timestamp_ms, record)
         self.append(topic_queues, queue_id, queue_offset, physical_offset, size, entry_code)
-        if self.multi_dispatch and not topic_queues.topic.startswith(RETRY_PREFIX):
-            self._append_to_others(found, queue_id, physical_offset, size, tags_code)
+        if self.multi_dispatch and has_other_queues(topic_queues.topic):
+            own = topic_queues.name, queue_id
+            self._append_to_others(found, own, physical_offset, size, tags_code)
 
     def _delivery_time(self, level: bytes | None, store_timestamp_ms: int, tags_code: int) -> int:
         with contextlib.suppress(ValueError):
@@ -138,28 +145,31 @@ class QueueTable(Dispatcher):
         return tags_code
 
     def _append_to_others(
-        self, found: dict[bytes, bytes], queue_id: int, physical_offset: int, size: int, tags_code: int
+        self,
+        found: dict[bytes, bytes],
+        own: tuple[bytes, int],
+        physical_offset: int,
+        size: int,
+        tags_code: int,
     ) -> None:
-        for name, other_id, queue_offset in self._other_queues(found, queue_id):
-            other = self.topic_queues(name)
-            if name not in self._unusable:
-                self.append(other, other_id, queue_offset, physical_offset, size, tags_code)
+        for (name, queue_id), queue_offset in self._other_queues(found, own[1]).items():
+            if (name, queue_id) != own and is_queue_name(name):
+                self.append(self.topic_queues(name), queue_id, queue_offset, physical_offset, size, tags_code)
 
-    def _other_queues(self, found: dict[bytes, bytes], queue_id: int) -> list[tuple[bytes, int, int]]:
-        """(topic, queue id, queue offset) of the additional queues of a message."""
+    def _other_queues(self, found: dict[bytes, bytes], queue_id: int) -> dict[tuple[bytes, int], int]:
+        """The additional queues of a message, each once, with its offset there."""
         names = found.get(b"INNER_MULTI_DISPATCH", b"").split(MULTI_DISPATCH_SEPARATOR.encode())
         offsets = found.get(b"INNER_MULTI_QUEUE_OFFSET", b"").split(MULTI_DISPATCH_SEPARATOR.encode())
         if len(names) != len(offsets):
-            return []
+            return {}
         try:
-            return [
-                (name, self.multi_queue_id(name.decode(), queue_id), int(offset))
+            return {
+                (name, self.multi_queue_id(name.decode(), queue_id)): int(offset)
                 for name, offset in zip(names, offsets, strict=True)
-                if name
-            ]
+            }
         except ValueError:
             log.warning("multi-dispatch properties cannot be read names=%r offsets=%r", names, offsets)
-            return []
+            return {}
 
     @property
     def light_queue_count(self) -> int:
@@ -244,6 +254,15 @@ class QueueTable(Dispatcher):
     def _destroy(self, queue: ConsumeQueue) -> None:
         queue.destroy()
         self.queue_count -= 1
+
+
+def has_other_queues(topic: str) -> bool:
+    """May messages of a topic be in additional queues? Those that are retried or wait are in one queue only."""
+    return topic not in WAITING_TOPICS and not topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
+
+
+def is_queue_name(name: bytes) -> bool:
+    return len(name) <= QUEUE_NAME_SIZE_MAX and _is_directory_name(name)
 
 
 def queue_files(directory: str | Path, file_size: int) -> list[int]:

@@ -19,7 +19,7 @@ from cometmq.store.checkpoint import Checkpoint
 from cometmq.store.commit_log import CommitLog
 from cometmq.store.config import BrokerRole, FlushDiskType, StoreConfig
 from cometmq.store.consume_queue import ConsumeQueue, QueueEntry
-from cometmq.store.delay_levels import SCHEDULE_TOPIC, DelayLevels
+from cometmq.store.delay_levels import DelayLevels
 from cometmq.store.dispatch_cy import has_key
 from cometmq.store.file_ops import FileOps
 from cometmq.store.flush import FlushCallback, LogFlusher
@@ -39,7 +39,7 @@ from cometmq.store.model import (
     StoreMessage,
 )
 from cometmq.store.queue_flush import QueueFlusher
-from cometmq.store.queue_table import FilterBitMap, QueueTable
+from cometmq.store.queue_table import WAITING_TOPICS, FilterBitMap, QueueTable
 from cometmq.store.reader import QueueReader
 from cometmq.store.recovery import Recovery
 from cometmq.store.residency import read_in
@@ -54,10 +54,6 @@ SYNC_FLUSH_AHEAD_SIZE = (
     1 << 20
 )  # bytes; pages made ready ahead are dirty and would be synced with every commit
 IDLE_SWEEP_MS = 60_000
-# Their readers keep offsets of their own: such a queue must not begin at 0 again because nothing is in it.
-KEPT_TOPICS = (
-    SCHEDULE_TOPIC, "rmq_sys_timer_levels", "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC",
-)  # fmt: skip
 
 log = logging.getLogger(__name__)
 
@@ -484,7 +480,7 @@ class MessageStore:
         return len(expired)
 
     def _is_expired(self, queue: ConsumeQueue) -> bool:
-        last = queue.last_entry() if queue.topic not in KEPT_TOPICS else None
+        last = queue.last_entry() if queue.topic not in WAITING_TOPICS else None
         return last is not None and last.physical_offset < self.commit_log.min_offset
 
     def delete_expired_files(self) -> int:

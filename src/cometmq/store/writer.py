@@ -14,7 +14,13 @@ from cometmq.store.commit_log import CommitLog
 from cometmq.store.config import MESSAGE_SIZE_SLACK, StoreConfig
 from cometmq.store.dispatch_cy import properties_of_interest
 from cometmq.store.model import AppendSpace, PutResult, PutStatus, StoreBatch, StoreMessage
-from cometmq.store.queue_table import LMQ_PREFIX, MULTI_DISPATCH_SEPARATOR, RETRY_PREFIX, QueueTable
+from cometmq.store.queue_table import (
+    LMQ_PREFIX,
+    MULTI_DISPATCH_SEPARATOR,
+    QueueTable,
+    has_other_queues,
+    is_queue_name,
+)
 
 TOPIC_SIZE_MAX = 127  # bytes; the length is a signed byte of the record
 PROPERTIES_SIZE_MAX = 32767  # bytes; the length is a signed short
@@ -85,6 +91,8 @@ class LogWriter:
         properties = message.properties
         multi = self._multi_dispatch(message)
         if multi:
+            if not all(is_queue_name(name.encode()) for name in multi if name):
+                return PutStatus.MESSAGE_ILLEGAL
             if not self._light_queues_allowed(multi):
                 return PutStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED
             properties = self._with_multi_offsets(properties, multi, message.queue_id)
@@ -117,6 +125,8 @@ class LogWriter:
         strings = [_joined(item.properties, batch.properties) for item in batch.items]
         sizes = []
         for item, properties in zip(batch.items, strings, strict=True):
+            if self.config.enable_multi_dispatch and _MULTI_QUEUE_OFFSET in properties:
+                return PutResult(PutStatus.MESSAGE_ILLEGAL)  # only this class knows those offsets
             refusal = self._check(topic, batch.queue_id, len(item.body), properties)
             if refusal is not None:
                 return PutResult(refusal)
@@ -161,10 +171,10 @@ class LogWriter:
         """Names of the additional queues that a message wants."""
         if not self.config.enable_multi_dispatch or _MULTI_DISPATCH not in message.properties:
             return []
-        if message.topic.startswith(RETRY_PREFIX):
-            return []
         names = properties_of_interest(message.properties).get(_MULTI_DISPATCH, b"")
-        return [name for name in names.decode("utf-8", "replace").split(MULTI_DISPATCH_SEPARATOR) if name]
+        if not names or not has_other_queues(message.topic):
+            return []
+        return names.decode("utf-8", "replace").split(MULTI_DISPATCH_SEPARATOR)
 
     def _light_queues_allowed(self, names: list[str]) -> bool:
         if not self.config.enable_lmq:
