@@ -103,9 +103,12 @@ def test_class_names_are_nouns_of_the_field() -> None:
                 assert not node.name.endswith(BANNED_NAMES), f"{path}: {node.name}"
 
 
-def test_no_stub_is_left() -> None:
+def test_no_function_is_a_stub() -> None:
+    """Methods that a subclass must give may raise NotImplementedError; functions have no such excuse."""
     for path in FILES:
-        assert "raise NotImplementedError" not in path.read_text("utf-8"), path
+        for node in ast.parse(path.read_text("utf-8")).body:
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                assert "raise NotImplementedError" not in ast.unparse(node), f"{path}: {node.name}"
 
 
 def test_type_checker_knows_all_compiled_modules() -> None:
