@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 from spark_kit import RunningBroker, running_broker
 
-HAS_SPARK = importlib.util.find_spec("pyspark") is not None and importlib.util.find_spec("pyarrow") is not None
+HAS_SPARK = (
+    importlib.util.find_spec("pyspark") is not None and importlib.util.find_spec("pyarrow") is not None
+)
 WHY_SKIPPED = "pyspark or pyarrow is not installed: pip install 'cometmq[spark]'"
 
 

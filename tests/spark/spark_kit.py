@@ -15,12 +15,17 @@ from cometmq.protocol.command import RemotingCommand
 from cometmq.protocol.headers import CreateTopicHeader, GetRouteInfoHeader, SendMessageV2Header, TopicHeader
 from cometmq.protocol.properties import encode_properties
 from cometmq.spark.cluster import Cluster
-from cometmq.spark.link import Link, checked
+from cometmq.spark.link import Link, checked, close_links
 from cometmq.spark.options import ClusterOptions
 
 BROKER = "broker-a"
 CALL_TIMEOUT_S = 10.0
-SMALL = ("mappedFileSizeCommitLog=16777216", "maxHashSlotNum=1000", "maxIndexNum=20000", "enablePropertyFilter=true")
+SMALL = (
+    "mappedFileSizeCommitLog=16777216",
+    "maxHashSlotNum=1000",
+    "maxIndexNum=20000",
+    "enablePropertyFilter=true",
+)
 
 
 class RunningBroker:
@@ -34,6 +39,10 @@ class RunningBroker:
         self.options = ClusterOptions(name_server=(self.name_server,))
         self.cluster = Cluster(self.options)
         self._link = Link(self.address, self.options)
+
+    def close(self) -> None:
+        self._link.close()
+        close_links()
 
     def call(self, code: int, header: Any = None, body: bytes = b"") -> RemotingCommand:
         return checked(self._link.call(code, header, body, CALL_TIMEOUT_S), self.address)
@@ -79,7 +88,9 @@ class RunningBroker:
 
     def fill(self, topic: str, count: int, queues: int = 4, first: int = 0) -> None:
         for number in range(first, first + count):
-            self.send(topic, b"body-%d" % number, number % queues, {"KEYS": f"k{number}", "TAGS": f"t{number % 3}"})
+            self.send(
+                topic, b"body-%d" % number, number % queues, {"KEYS": f"k{number}", "TAGS": f"t{number % 3}"}
+            )
 
     def route(self, topic: str) -> TopicRouteData:
         answer = self.cluster.ask_name_server(
@@ -89,11 +100,23 @@ class RunningBroker:
 
 
 @contextmanager
-def running_broker(store: Path, *settings: str, port: int = 0, nameserver_port: int = 0) -> Iterator[RunningBroker]:
+def running_broker(
+    store: Path, *settings: str, port: int = 0, nameserver_port: int = 0
+) -> Iterator[RunningBroker]:
     options = [word for setting in (*SMALL, *settings) for word in ("-o", setting)]
     ports = ("--port", str(port), "--nameserver-port", str(nameserver_port))
-    command = [sys.executable, "-m", "cometmq.cli.main", "standalone", *ports, "--store", str(store), *options]
+    command = [
+        sys.executable,
+        "-m",
+        "cometmq.cli.main",
+        "standalone",
+        *ports,
+        "--store",
+        str(store),
+        *options,
+    ]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    running: RunningBroker | None = None
     try:
         assert process.stdout is not None
         ready: dict[str, str] = {}
@@ -102,7 +125,10 @@ def running_broker(store: Path, *settings: str, port: int = 0, nameserver_port: 
                 ready = dict(word.split("=", 1) for word in line.split()[1:])
                 break
         assert ready, "the broker did not start"
-        yield RunningBroker(store, process, ready)
+        running = RunningBroker(store, process, ready)
+        yield running
     finally:
+        if running is not None:
+            running.close()
         process.kill()
         process.communicate()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import struct
 import zlib
@@ -39,7 +40,7 @@ def record(number: int = 0, **parts: Any) -> bytes:
 def texts(parts: tuple[Any, ...]) -> list[bytes | None]:
     nulls, validity, offsets, data = parts
     ends = struct.unpack(f"={len(offsets) // 4}i", offsets)
-    values: list[bytes | None] = [data[a:b] for a, b in zip(ends, ends[1:], strict=False)]
+    values: list[bytes | None] = [data[a:b] for a, b in itertools.pairwise(ends)]
     if nulls:
         values = [v if validity[i >> 3] >> (i & 7) & 1 else None for i, v in enumerate(values)]
     return values
@@ -52,11 +53,11 @@ def maps(parts: tuple[Any, ...]) -> list[dict[bytes, bytes]]:
     )
     assert len(pairs) == count
     ends = struct.unpack(f"={len(offsets) // 4}i", offsets)
-    return [dict(pairs[a:b]) for a, b in zip(ends, ends[1:], strict=False)]  # type: ignore[arg-type]
+    return [dict(pairs[a:b]) for a, b in itertools.pairwise(ends)]  # type: ignore[arg-type]
 
 
 def decode(twin: Any, data: bytes, column: int, **more: Any) -> Any:
-    rows, columns = twin.decode_columns([(data, 0, EVERYTHING)], [column], **more)
+    _rows, columns = twin.decode_columns([(data, 0, EVERYTHING)], [column], **more)
     return columns[0]
 
 
@@ -103,7 +104,9 @@ def test_compressed_body_is_inflated_unless_told_otherwise(arrow_cy: Any) -> Non
 
 
 def test_tag_text_and_topic_are_checked(arrow_cy: Any) -> None:
-    data = record(0) + record(1, properties=b"TAGS\x01b") + record(2, properties=b"") + record(3, topic=b"other")
+    data = (
+        record(0) + record(1, properties=b"TAGS\x01b") + record(2, properties=b"") + record(3, topic=b"other")
+    )
     wanted = {"tags": frozenset((b"b",))}
     assert decode(arrow_cy, data, arrow_cy.QUEUE_OFFSET, **wanted) == (struct.pack("=q", 1),)
     wanted = {"topics": frozenset((b"other",))}
@@ -151,7 +154,9 @@ def test_cut_position_is_at_a_record_boundary(arrow_cy: Any) -> None:
 
 def random_record(rng: random.Random, number: int) -> bytes:
     names = ["TAGS", "KEYS", "UNIQ_KEY", "a", "bb", "ключ", ""]
-    pairs = [(rng.choice(names), rng.choice(["", "v", "значение", "x" * 40])) for _ in range(rng.randrange(6))]
+    pairs = [
+        (rng.choice(names), rng.choice(["", "v", "значение", "x" * 40])) for _ in range(rng.randrange(6))
+    ]
     stored = "\x02".join("\x01".join(pair) for pair in pairs).encode()
     if rng.random() < 0.1:
         stored = rng.randbytes(rng.randrange(40))

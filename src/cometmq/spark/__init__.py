@@ -9,15 +9,19 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from cometmq.spark.pipes.archive import archive as archive
+    from cometmq.spark.pipes.replay import replay as replay
     from cometmq.spark.progress import attach_progress as attach_progress
     from cometmq.spark.sessions import session as session
 
 _HOMES = {
+    "archive": "cometmq.spark.pipes",
+    "replay": "cometmq.spark.pipes",
     "session": "cometmq.spark.sessions",
     "attach_progress": "cometmq.spark.progress",
 }
 
-__all__ = ["attach_progress", "session"]
+__all__ = ["archive", "attach_progress", "replay", "session"]
 
 
 def __getattr__(name: str) -> Any:

@@ -156,7 +156,12 @@ def _bytes_column(values):
         offsets.append(total)
         if validity is not None and value is not None:
             validity[row >> 3] |= 1 << (row & 7)
-    return nulls, validity and bytes(validity), offsets.tobytes(), b"".join([value or b"" for value in values])
+    return (
+        nulls,
+        validity and bytes(validity),
+        offsets.tobytes(),
+        b"".join([value or b"" for value in values]),
+    )
 
 
 def _map_column(maps):
@@ -238,7 +243,9 @@ if cython.compiled:
     @cython.inline
     @cython.exceptval(check=False)
     def _at(address: cython.longlong) -> cython.p_uchar:
-        return cython.cast(cython.p_uchar, cython.cast(cython.p_void, cython.cast(cython.Py_ssize_t, address)))
+        return cython.cast(
+            cython.p_uchar, cython.cast(cython.p_void, cython.cast(cython.Py_ssize_t, address))
+        )
 
     @cython.cfunc
     @cython.inline

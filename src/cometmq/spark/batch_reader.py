@@ -149,7 +149,7 @@ _NARROWING = ("topic", "brokerName", "queueId", "queueOffset", "storeTimestamp")
 
 
 def _column_of(entry: Filter) -> str:
-    attribute = getattr(entry, "attribute", ())
+    attribute: tuple[str, ...] = getattr(entry, "attribute", ())
     return attribute[0] if len(attribute) == 1 else ""
 
 

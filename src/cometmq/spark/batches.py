@@ -33,7 +33,11 @@ def _array(rows: int, parts: Parts, kind: pa.DataType) -> pa.Array:
     if len(parts) == 1:
         return pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(parts[0])], 0)
     nulls, validity, offsets, data = parts
-    buffers = [None if validity is None else pa.py_buffer(validity), pa.py_buffer(offsets), pa.py_buffer(data)]
+    buffers = [
+        None if validity is None else pa.py_buffer(validity),
+        pa.py_buffer(offsets),
+        pa.py_buffer(data),
+    ]
     return pa.Array.from_buffers(kind, rows, buffers, nulls)
 
 

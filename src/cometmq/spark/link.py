@@ -12,7 +12,7 @@ import socket
 import ssl
 import struct
 import threading
-from typing import BinaryIO
+from typing import IO, cast
 
 from cometmq.errors import BrokerError, ConnectionLost, RemoteProtocolError, Timeout
 from cometmq.protocol.acl_signature import sign
@@ -35,7 +35,7 @@ class Link:
         self.address = address
         self._options = options
         self._socket: socket.socket | None = None
-        self._file: BinaryIO | None = None
+        self._file: IO[bytes] | None = None
         self._opaques = itertools.count(1)
         self._waiting: list[bytes] = []
 
@@ -74,7 +74,9 @@ class Link:
             if command.is_response:
                 return command
 
-    def call(self, code: int, header: EncodesToFields | None, body: bytes, timeout_s: float) -> RemotingCommand:
+    def call(
+        self, code: int, header: EncodesToFields | None, body: bytes, timeout_s: float
+    ) -> RemotingCommand:
         """One request and its answer; answers to older requests are passed over."""
         opaque = self.post(RemotingCommand.request(code, header, body))
         while True:
@@ -83,8 +85,10 @@ class Link:
                 return answer
 
     def close(self) -> None:
-        connection, self._socket, self._file = self._socket, None, None
+        connection, file, self._socket, self._file = self._socket, self._file, None, None
         self._waiting = []
+        if file is not None:
+            file.close()
         if connection is not None:
             connection.close()
 
@@ -95,7 +99,7 @@ class Link:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SOCKET_BUFFER_SIZE)
             self._socket = _secured(connection, host) if self._options.tls else connection
-            self._file = self._socket.makefile("rb", RECEIVE_BUFFER_SIZE)
+            self._file = cast(IO[bytes], self._socket.makefile("rb", RECEIVE_BUFFER_SIZE))
         return self._socket
 
     def _read_frame(self) -> RemotingCommand:
@@ -159,3 +163,11 @@ def link_to(address: str, options: ClusterOptions) -> Link:
     if found is None:
         found = _links[key] = Link(address, options)
     return found
+
+
+def close_links() -> None:
+    """Close all connections of this process."""
+    if _links_pid == os.getpid():
+        for found in _links.values():
+            found.close()
+    _links.clear()

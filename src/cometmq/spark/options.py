@@ -3,6 +3,8 @@
 Option names are not case-sensitive, as always in Spark. Needs neither Spark nor a network.
 """
 
+# ruff: noqa: RUF009 (option() makes a dataclass field)
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
@@ -143,9 +145,7 @@ class ReadOptions(ClusterOptions):
         ]
         if len(given) != 1:
             what = " and ".join(given) + " were given" if given else "none was given"
-            raise ConfigError(
-                f"One of the options subscribe, subscribePattern and assign is needed; {what}."
-            )
+            raise ConfigError(f"One of the options subscribe, subscribePattern and assign is needed; {what}.")
         if self.sql92 is not None and self.tags != "*":
             raise ConfigError("The options tags and sql92 exclude each other: give one of them.")
 
@@ -172,6 +172,7 @@ class WriteOptions(ClusterOptions):
     send_timeout_ms: int = option("sendTimeoutMs", values.number(1), 3000)
     retries: int = option("retries", values.number(0, 1000), 3)
     rate: float | None = option("rate", values.rate, None)
+    rate_tasks: int = option("rateTasks", values.number(1, 100_000), 1)
     id_column: str | None = option("idColumn", values.text, None)
     delivery: str = option("delivery", values.choice("atLeastOnce", "exactlyOnce"), "atLeastOnce")
     group: str = option("group", values.text, "SPARK_SINK")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from math import ceil
 
@@ -35,12 +36,10 @@ def _split(item: QueueRange, limit: int | None) -> list[QueueRange]:
         return [item]
     parts = ceil(item.count / limit)
     cuts = [item.start + item.count * number // parts for number in range(parts + 1)]
-    return [QueueRange(item.queue, a, b) for a, b in zip(cuts, cuts[1:], strict=False)]
+    return [QueueRange(item.queue, a, b) for a, b in itertools.pairwise(cuts)]
 
 
-def _join(
-    pieces: Sequence[QueueRange], min_records: int, max_records: int | None
-) -> list[list[QueueRange]]:
+def _join(pieces: Sequence[QueueRange], min_records: int, max_records: int | None) -> list[list[QueueRange]]:
     """Ranges below ``min_records`` are collected until their sum reaches it."""
     tasks: list[list[QueueRange]] = []
     small: list[QueueRange] = []

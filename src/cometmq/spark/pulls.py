@@ -32,7 +32,11 @@ log = logging.getLogger(__name__)
 
 FILTERED_STEP = 1024  # offsets of a cursor when the broker filters
 GROW_AFTER = 32  # full answers in a row before a larger step is tried
-EMPTY_ANSWERS = (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED)
+EMPTY_ANSWERS = (
+    ResponseCode.PULL_NOT_FOUND,
+    ResponseCode.PULL_RETRY_IMMEDIATELY,
+    ResponseCode.PULL_OFFSET_MOVED,
+)
 
 
 class DataLoss(StoreError):

@@ -1,4 +1,4 @@
-"""A Spark session that works at once: Java found, the right interpreter for workers, loopback, our formats registered."""
+"""A Spark session that works at once: Java found, the right interpreter for workers, loopback, our formats known."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The format ``rocketmq`` for Spark: reading and writing, batch and streaming. Registered by the module pyspark_rocketmq."""
+"""The format ``rocketmq`` for Spark: reading and writing, batch and streaming. Found through pyspark_rocketmq."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
+from cometmq.errors import ConfigError
 from cometmq.spark.columns import ALL, BASIC, struct_type
-from cometmq.spark.options import ReadOptions
+from cometmq.spark.options import ReadOptions, WriteOptions
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from cometmq.spark.batch_reader import BatchReader
     from cometmq.spark.stream_reader import StreamReader
+    from cometmq.spark.writer import BatchWriter, StreamWriter
 
 
 class RocketMQSource(DataSource):
@@ -40,3 +42,17 @@ class RocketMQSource(DataSource):
         from cometmq.spark.stream_reader import StreamReader
 
         return StreamReader(schema, self._read_options)
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        from cometmq.spark.writer import BatchWriter
+
+        if overwrite:
+            raise ConfigError("A topic cannot be overwritten: use mode('append').")
+        return BatchWriter(schema, WriteOptions.parse(dict(self.options)))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
+        from cometmq.spark.writer import StreamWriter
+
+        if overwrite:
+            raise ConfigError("A topic cannot be overwritten: use outputMode('append').")
+        return StreamWriter(schema, WriteOptions.parse(dict(self.options)))

@@ -13,7 +13,7 @@ from cometmq.errors import StoreError
 from cometmq.store.inspect import queue_range, read_entry
 from cometmq.store.log_walk import log_end
 from cometmq.store.queue_scan_cy import BLANK_SIZE_FIELD
-from cometmq.store.read_only import Segment, StoreFiles, Stream
+from cometmq.store.read_only import QueueName, Segment, StoreFiles, Stream
 
 CUTTING_QUEUES_MAX = 16  # queues looked at for places to cut: the longest ones
 
@@ -48,7 +48,7 @@ def slices_of(
 
 
 def _span(
-    files: StoreFiles, queues: dict[object, tuple[int, int]], topics: tuple[str, ...], end: int
+    files: StoreFiles, queues: dict[QueueName, tuple[int, int]], topics: tuple[str, ...], end: int
 ) -> tuple[int, int]:
     """Physical offsets from the first to behind the last record of some topics."""
     lows: list[int] = []

@@ -1,7 +1,7 @@
 """The format ``rocketmq-store``: a parallel scan of store directories, stopped, copied or live.
 
 Every record is a row with ``valid`` true. Places that are no good record (magic, lengths, position, CRC) are rows with
-``valid`` false, where they begin in ``commitLogOffset`` and what is wrong in ``problem``; everything else is null there.
+``valid`` false, their beginning in ``commitLogOffset`` and what is wrong in ``problem``; all else is null there.
 """
 
 from __future__ import annotations
@@ -73,7 +73,9 @@ class StoreReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, SlicePartition):
             return iter(())
-        return scan_slice(partition.piece, chosen(self._schema, KNOWN), arrow_schema(self._schema), self._options)
+        return scan_slice(
+            partition.piece, chosen(self._schema, KNOWN), arrow_schema(self._schema), self._options
+        )
 
 
 def scan_slice(

@@ -107,7 +107,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where the queues end now; queues that vanished or were set back are data loss."""
         for queue, start in sorted(starts.items()):
             found = bounds.get(queue)
-            if found is None and self._frozen is None:
+            if found is None:
                 self._lose(f"The queue {queue} is gone; it was read up to offset {start}.")
             elif found is not None and start > found.max_offset:
                 self._lose(

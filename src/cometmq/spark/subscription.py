@@ -48,7 +48,10 @@ class Subscription:
     def _find_routes(self) -> dict[str, Route]:
         options = self._options
         if options.subscribe_pattern is not None:
-            return {topic: self.cluster.route(topic) for topic in self.cluster.topics_like(options.subscribe_pattern)}
+            return {
+                topic: self.cluster.route(topic)
+                for topic in self.cluster.topics_like(options.subscribe_pattern)
+            }
         found: dict[str, Route] = {}
         for topic in options.assign or options.subscribe:
             try:
@@ -114,7 +117,9 @@ class Subscription:
         """Exclusive ends of a batch read."""
         options, bounds = self._options, self.bounds(fresh=True)
         if options.ending_by_timestamp is None and options.ending_timestamp_ms is None:
-            return {queue: self._place(queue, bounds[queue], options.ending_offsets, "latest") for queue in bounds}
+            return {
+                queue: self._place(queue, bounds[queue], options.ending_offsets, "latest") for queue in bounds
+            }
         ends = {}
         for queue, found in bounds.items():
             instant = _instant(options.ending_by_timestamp, options.ending_timestamp_ms, queue)

@@ -1,0 +1,133 @@
+"""Replay: messages of an archive or a topic once more, into a topic, with filter, rate and order per queue."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cometmq.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+ORIGIN = ("ORIGIN_TOPIC", "ORIGIN_BROKER", "ORIGIN_QUEUE_ID", "ORIGIN_QUEUE_OFFSET")
+
+
+def replay(
+    spark: SparkSession,
+    name_server: str,
+    target: str,
+    *,
+    from_archive: str | Path | None = None,
+    from_topic: str | None = None,
+    source_topic: str | None = None,
+    since: str | None = None,
+    until: str | None = None,
+    key: str | None = None,
+    where: str | None = None,
+    rate: float | None = None,
+    dry_run: bool = False,
+    options: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """Send messages again. ``dry_run`` only counts. Gives the number of messages of each source queue.
+
+    Messages keep keys, tags and properties and get their origin as properties; their ids are their old coordinates, so
+    a second replay is recognised by its ids.
+    """
+    frame = _source(spark, name_server, from_archive, from_topic, options or {})
+    frame = _filtered(frame, source_topic, since, until, key, where)
+    queues = [row.asDict() for row in frame.groupBy("topic", "brokerName", "queueId").count().collect()]
+    summary = {"queues": queues, "messages": sum(queue["count"] for queue in queues), "sent": not dry_run}
+    if not dry_run and queues:
+        tasks = min(len(queues), spark.sparkContext.defaultParallelism)
+        send(frame, name_server, target, tasks, rate, options or {})
+    return summary
+
+
+def _source(
+    spark: SparkSession,
+    name_server: str,
+    from_archive: str | Path | None,
+    from_topic: str | None,
+    options: Mapping[str, str],
+) -> DataFrame:
+    if (from_archive is None) == (from_topic is None):
+        raise ConfigError("A replay reads an archive or a topic: give one of from_archive and from_topic.")
+    if from_topic is not None:
+        settings = {"nameServer": name_server, "subscribe": from_topic, **options}
+        return spark.read.format("rocketmq").options(**settings).load()
+    root = str(Path(str(from_archive)).absolute())
+    return spark.read.option("basePath", root).parquet(f"{root}/topic=*")
+
+
+def _filtered(
+    frame: DataFrame,
+    source_topic: str | None,
+    since: str | None,
+    until: str | None,
+    key: str | None,
+    where: str | None,
+) -> DataFrame:
+    from pyspark.sql import functions as f
+
+    if source_topic is not None:
+        frame = frame.where(f.col("topic") == source_topic)
+    if since is not None:
+        frame = frame.where(f.col("storeTimestamp") >= f.lit(since).cast("timestamp"))
+    if until is not None:
+        frame = frame.where(f.col("storeTimestamp") < f.lit(until).cast("timestamp"))
+    if key is not None:
+        frame = frame.where(f.array_contains(f.split("keys", " "), key))
+    return frame if where is None else frame.where(where)
+
+
+def send(
+    frame: DataFrame,
+    name_server: str,
+    target: str | None,
+    tasks: int,
+    rate: float | None,
+    options: Mapping[str, str],
+) -> None:
+    """Send rows of ours, in the order of their queues. Without a target the column ``target`` says where."""
+    from pyspark.sql import functions as f
+
+    origin = f.create_map(
+        *(
+            part
+            for name, column in zip(ORIGIN, COORDINATES, strict=True)
+            for part in (f.lit(name), f.col(column).cast("string"))
+        )
+    )
+    ordered = frame.repartition(tasks, "topic", "brokerName", "queueId").sortWithinPartitions(
+        "topic", "brokerName", "queueId", "queueOffset"
+    )
+    own = f.map_filter("properties", lambda name, _value: ~name.isin(*ORIGIN))
+    rows = ordered.select(
+        (f.col("target") if target is None else f.lit(target)).alias("topic"),
+        "body",
+        "tags",
+        "keys",
+        "queueId",
+        f.concat_ws(":", *COORDINATES).alias("originId"),
+        f.map_concat(own, origin).alias("properties"),
+    )
+    settings = {
+        "nameServer": name_server,
+        "idColumn": "originId",
+        "rateTasks": str(tasks),
+        **_account(options),
+    }
+    if rate is not None:
+        settings["rate"] = str(rate)
+    rows.write.format("rocketmq").mode("append").options(**settings).save()
+
+
+COORDINATES = ("topic", "brokerName", "queueId", "queueOffset")
+ACCOUNT = ("accesskey", "secretkey", "securitytoken", "tls")
+
+
+def _account(options: Mapping[str, str]) -> dict[str, str]:
+    """Of a reader's options only what a writer needs as well."""
+    return {name: value for name, value in options.items() if name.lower() in ACCOUNT}
