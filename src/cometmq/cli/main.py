@@ -35,6 +35,7 @@ COMMANDS = {
     "bench": ("bench", "measure a broker"),
     "completion": ("completion", "print a completion script for bash, zsh or fish"),
     "store": ("store", "inspect, verify and dump the files of a store"),
+    "pipe": ("pipe", "data pipelines on Spark: archive, replay, dead letters, funnel"),
 }
 
 
