@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rig.clients import JavaClients
+from rig.clients import Admin, JavaClients
 from rig.servers import Cluster, Foundry
 from rig.waiting import wait_for
 
@@ -30,6 +30,15 @@ def test_delayed_messages_arrive_after_their_delay(
         assert message["uniqKey"] == results[level]["msgId"]
         assert "REAL_TOPIC" in message["properties"]
     assert [m["body"] for m in consumer.messages] == ["at once", "level1", "level2"]
+
+
+def test_levels_beyond_the_last_are_the_last(
+    java: JavaClients, cluster: Cluster, admin: Admin, topic: str
+) -> None:
+    last = {"topic": "SCHEDULE_TOPIC_XXXX", "broker": "broker-a", "queue": 17}
+    before = admin.max_offset(last)
+    java.producer(cluster.namesrv).send(topic, "in two hours", delay=99)
+    assert admin.max_offset(last) == before + 1
 
 
 def test_pending_delays_survive_a_killed_broker(

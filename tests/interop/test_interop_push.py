@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-import pytest
 from rig.clients import Admin, JavaClients, Json, PushConsumer
-from rig.peer import JavaError
 from rig.servers import Cluster
 from rig.waiting import wait_for
 
@@ -133,15 +131,6 @@ def test_broadcast_reaches_every_member(java: JavaClients, cluster: Cluster, top
     for member in members:
         member.wait_count(20)
         assert bodies_of(member) == Counter(f"m{i}" for i in range(20))
-
-
-def test_group_switched_off_cannot_pull(
-    java: JavaClients, cluster: Cluster, admin: Admin, topic: str, group: str
-) -> None:
-    admin.mqadmin("updateSubGroup", "-b", cluster.broker.address, "-g", group, "-s", "false")
-    with pytest.raises(JavaError) as failure:
-        java.pull(cluster.namesrv, group).pull({"topic": topic, "broker": "broker-a", "queue": 0}, 0)
-    assert failure.value.code == 16
 
 
 def test_pull_outside_the_queue_is_corrected(

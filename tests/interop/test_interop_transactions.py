@@ -6,6 +6,7 @@ from rig.clients import JavaClients, Producer
 from rig.servers import Cluster, Foundry
 from rig.waiting import wait_for
 
+GIVEN_UP = "TRANS_CHECK_MAX_TIME_TOPIC"
 COMMIT, ROLLBACK, UNKNOWN = "COMMIT_MESSAGE", "ROLLBACK_MESSAGE", "UNKNOW"
 
 
@@ -70,3 +71,18 @@ def test_half_messages_survive_a_killed_broker(
     consumer = java.push(cluster.namesrv, group, {topic: "*"})
     consumer.wait_bodies(["done", *checks], timeout=60)
     assert sorted(set(consumer.bodies)) == sorted(["done", *checks])
+
+
+def test_undecided_transaction_is_given_up_after_the_maximum_of_checks(
+    java: JavaClients, kind: str, foundry: Foundry, group: str
+) -> None:
+    cluster = foundry.cluster(kind, transactionCheckMax="2", transactionCheckInterval="1000").start()
+    admin = java.admin(cluster.namesrv)
+    topic = admin.create_topic("Undecided")
+    producer = java.producer(cluster.namesrv, f"P{group}", checks={"lost": [UNKNOWN] * 20})
+    transact(producer, topic, "lost", UNKNOWN)
+    queue = {"topic": GIVEN_UP, "broker": "broker-a", "queue": 0}
+    wait_for(lambda: admin.route(GIVEN_UP) and admin.max_offset(queue) == 1, "the message to be given up", 40)
+    (message,) = java.pull(cluster.namesrv, group).pull_all(queue)
+    assert (message["body"], message["keys"]) == ("lost", "lost")
+    assert len(producer.checks) == 2

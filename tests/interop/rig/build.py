@@ -18,7 +18,7 @@ from pathlib import Path
 
 JAVA_DIR = Path(__file__).parents[1] / "java"
 REPOSITORY = Path(__file__).parents[3]
-MAVEN_SECONDS_MAX = 600
+BUILD_SECONDS_MAX = 600
 COPY_GOAL = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
 
 
@@ -54,13 +54,18 @@ class JavaKit:
         ]
 
 
-def build_java() -> JavaKit:
+def cache_directory() -> Path:
     cache = Path(os.environ.get("COMETMQ_INTEROP_CACHE", REPOSITORY / "build" / "interop"))
     cache.mkdir(parents=True, exist_ok=True)
+    return cache
+
+
+def build_java() -> JavaKit:
+    cache = cache_directory()
     java, javac = shutil.which("java"), shutil.which("javac")
     if not java or not javac:
         raise Unavailable("a JDK (java, javac) is not installed")
-    with _locked(cache / "lock"):
+    with locked(cache / "lock"):
         _fetch_jars(cache)
         _compile(javac, cache)
         _prepare_home(cache / "home")
@@ -68,7 +73,7 @@ def build_java() -> JavaKit:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def locked(path: Path) -> Iterator[None]:
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
@@ -76,26 +81,28 @@ def _locked(path: Path) -> Iterator[None]:
 
 def _fetch_jars(cache: Path) -> None:
     pom = JAVA_DIR / "pom.xml"
-    stamp, digest = cache / "lib.stamp", _digest([pom])
-    if _is_current(stamp, digest):
+    stamp, digest = cache / "lib.stamp", digest_of([pom])
+    if is_current(stamp, digest):
         return
     maven = shutil.which("mvn")
     if not maven:
         raise Unavailable("Maven (mvn) is not installed and the RocketMQ jars are not cached")
     shutil.rmtree(cache / "lib", ignore_errors=True)
     options = [f"-DoutputDirectory={cache / 'lib'}", "-DincludeScope=runtime", "-f", str(pom)]
-    _run([maven, "-q", "-B", COPY_GOAL, *options], "Maven could not fetch the RocketMQ jars", Unavailable)
+    run_build(
+        [maven, "-q", "-B", COPY_GOAL, *options], "Maven could not fetch the RocketMQ jars", Unavailable
+    )
     stamp.write_text(digest)
 
 
 def _compile(javac: str, cache: Path) -> None:
     sources = sorted(JAVA_DIR.rglob("*.java"))
-    stamp, digest = cache / "classes.stamp", _digest([JAVA_DIR / "pom.xml", *sources])
-    if _is_current(stamp, digest):
+    stamp, digest = cache / "classes.stamp", digest_of([JAVA_DIR / "pom.xml", *sources])
+    if is_current(stamp, digest):
         return
     shutil.rmtree(cache / "classes", ignore_errors=True)
     options = ["-nowarn", "-encoding", "UTF-8", "-cp", f"{cache / 'lib'}/*", "-d", str(cache / "classes")]
-    _run([javac, *options, *map(str, sources)], "the peer program does not compile", RuntimeError)
+    run_build([javac, *options, *map(str, sources)], "the peer program does not compile", RuntimeError)
     stamp.write_text(digest)
 
 
@@ -106,18 +113,18 @@ def _prepare_home(home: Path) -> None:
         shutil.copyfile(JAVA_DIR / "logback.xml", conf / f"logback_{part}.xml")
 
 
-def _run(command: list[str], failure: str, error: type[Exception]) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=MAVEN_SECONDS_MAX, check=False)
+def run_build(command: list[str], failure: str, error: type[Exception]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=BUILD_SECONDS_MAX, check=False)
     if done.returncode:
         raise error(f"{failure}: {(done.stdout + done.stderr).strip()[-2000:]}")
 
 
-def _digest(files: list[Path]) -> str:
+def digest_of(files: list[Path]) -> str:
     digest = hashlib.sha256()
     for file in files:
         digest.update(file.name.encode() + b"\0" + file.read_bytes())
     return digest.hexdigest()
 
 
-def _is_current(stamp: Path, digest: str) -> bool:
+def is_current(stamp: Path, digest: str) -> bool:
     return stamp.exists() and stamp.read_text() == digest
