@@ -19,7 +19,7 @@ from cometmq.clock import Clock, now_ms
 from cometmq.errors import CometMQError
 from cometmq.protocol import json_java
 from cometmq.protocol.filters import sql92
-from cometmq.protocol.filters.bloom import BloomFilter
+from cometmq.protocol.filters.bloom import BloomFilter, is_hit
 
 if TYPE_CHECKING:
     from cometmq.protocol.bodies.heartbeat import SubscriptionData
@@ -76,6 +76,16 @@ class GroupFilter:
 
     def wants(self, properties: Mapping[str, str]) -> bool:
         return self.compiled is not None and self.compiled(properties) is True
+
+    def may_want(self, store_timestamp_ms: int, bit_map: bytes) -> bool:
+        """False when the bits of a message say for certain that the expression is not true for it.
+
+        Bits that were set before the expression came, or with other parameters, say nothing.
+        """
+        bit_count, positions = self.bloom
+        if store_timestamp_ms <= self.born_time_ms or len(bit_map) * 8 != bit_count:
+            return True
+        return is_hit(positions, bit_map)
 
     def as_json(self) -> dict[str, Any]:
         return {

@@ -73,6 +73,19 @@ class PropertyFilter:
         return self._evaluate(record_properties(record)) is True
 
 
+class BloomedPropertyFilter(PropertyFilter):
+    """The filter of a registered group: bits in the queue's extension may tell that it does not want a message."""
+
+    __slots__ = ("_may_want",)
+
+    def __init__(self, evaluate: Evaluate, may_want: Callable[[int, bytes], bool]) -> None:
+        super().__init__(evaluate)
+        self._may_want = may_want
+
+    def matches_ext(self, tags_code: int, store_timestamp_ms: int, bit_map: bytes) -> bool:
+        return self._may_want(store_timestamp_ms, bit_map)
+
+
 class RetryPropertyFilter:
     """For retry topics with filterSupportRetry: the expression of the group on the original topic decides."""
 

@@ -7,6 +7,7 @@ Event loop only.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -80,10 +81,27 @@ def heart_beat(broker: Broker, connection: Connection, request: RemotingCommand)
     producer_groups = [producer.group_name for producer in data.producer_data_set]
     for group in producer_groups:
         broker.producers.register(group, info)
+    problem = _bad_expression(broker, data.consumer_data_set)
     connection.attachments[HEARTBEAT] = LastHeartbeat(
-        bytes(request.body), info, producer_groups, consumer_groups
+        b"" if problem else bytes(request.body), info, producer_groups, consumer_groups
     )
+    if problem:  # the client is known now, but the pulls of that subscription will fail
+        return request.response(ResponseCode.SUBSCRIPTION_PARSE_FAILED, problem)
     return request.response()
+
+
+def _bad_expression(broker: Broker, consumers: Iterable[ConsumerData]) -> str | None:
+    """Why an expression of a heartbeat does not compile; None when all do, or when expressions are not served."""
+    if not broker.config.enable_property_filter:
+        return None
+    for consumer in consumers:
+        for data in consumer.subscription_data_set:
+            if not is_tag(data.expression_type) and not data.class_filter_mode:
+                try:
+                    compile_expression(data.expression_type, data.sub_string or "")
+                except ExpressionError as error:
+                    return f"group {consumer.group_name}, topic {data.topic}: {error}"
+    return None
 
 
 def _client_info(

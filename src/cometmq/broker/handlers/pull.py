@@ -21,7 +21,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from cometmq.broker.filter_data import compile_expression
 from cometmq.broker.flow_control import OVERLOAD
 from cometmq.broker.held_pulls import HeldPull
-from cometmq.broker.pull_filter import PropertyFilter, RetryPropertyFilter, TagFilter, is_tag_type, tag_codes
+from cometmq.broker.pull_filter import (
+    BloomedPropertyFilter,
+    PropertyFilter,
+    RetryPropertyFilter,
+    TagFilter,
+    is_tag_type,
+    tag_codes,
+)
 from cometmq.broker.topics import OFFSET_MOVED_EVENT, PERM_READ, RETRY_PREFIX
 from cometmq.errors import CometMQError
 from cometmq.protocol import json_java
@@ -411,7 +418,7 @@ def _expression_filter(broker: Broker, header: PullMessageHeader, expression_typ
     if data.client_version < header.sub_version:
         raise Refused(ResponseCode.FILTER_DATA_NOT_LATEST, "the consumer's consumer filter data not latest")
     _check_property_filter(broker, expression_type)
-    return PropertyFilter(data.compiled)
+    return BloomedPropertyFilter(data.compiled, data.may_want)
 
 
 def _check_property_filter(broker: Broker, expression_type: str) -> None:
