@@ -1,4 +1,4 @@
-"""Data pipelines on Spark: archive topics, replay messages, work on dead letters, count funnels, check the set-up.
+"""Data pipelines on Spark: archive topics, replay messages, dead letters, audit, funnels, a check of the set-up.
 
 Needs the extra cometmq[spark], except doctor, which tells what is missing.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cometmq.errors import ConfigError
@@ -22,10 +23,15 @@ NAME_SERVER_DEFAULT = "127.0.0.1:9876"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    commands = parser.add_subparsers(dest="what", required=True, metavar="archive|replay|dlq|funnel|doctor")
+    commands = parser.add_subparsers(
+        dest="what", required=True, metavar="archive|replay|dlq|audit|funnel|doctor"
+    )
     _configure_archive(_command(commands, "archive", "topics to Parquet files, exactly once"))
     _configure_replay(_command(commands, "replay", "send messages of an archive or a topic again"))
     _configure_dlq(_command(commands, "dlq", "analyse, export or send back the dead letters of a group"))
+    _configure_audit(
+        _command(commands, "audit", "sent against stored against consumed, from the trace topic")
+    )
     _configure_funnel(
         _command(commands, "funnel", "users per step and second (tags are steps, keys are users)")
     )
@@ -83,6 +89,11 @@ def _configure_dlq(command: argparse.ArgumentParser) -> None:
     command.add_argument("--rate", type=float, help="messages a second")
 
 
+def _configure_audit(command: argparse.ArgumentParser) -> None:
+    command.add_argument("topic")
+    command.add_argument("--report", metavar="FILE", help="write the audit as one HTML file")
+
+
 def _configure_funnel(command: argparse.ArgumentParser) -> None:
     command.add_argument("topic")
     command.add_argument("steps", nargs="+")
@@ -94,6 +105,7 @@ def run(args: argparse.Namespace) -> int:
         "archive": run_archive,
         "replay": run_replay,
         "dlq": run_dlq,
+        "audit": run_audit,
         "funnel": run_funnel,
         "doctor": run_doctor,
     }
@@ -193,6 +205,23 @@ def run_dlq(args: argparse.Namespace) -> int:
             print(f"{message_id} -> {topic}")
         print(f"{len(result.delivered)} dead letters sent back, all found in their topics")
     return 0
+
+
+def run_audit(args: argparse.Namespace) -> int:
+    from cometmq.spark.pipes.audit import audit
+    from cometmq.spark.pipes.audit_report import report_html
+
+    found = audit(_session(args), args.nameserver, args.topic, options=source_options(args.option))
+    print(f"sent {found.sent}, stored {found.stored}, lost {found.lost}, stored twice {found.duplicates}")
+    for group in found.groups:
+        print(
+            f"group {group.group}: consumed {group.consumed}, not consumed {group.unconsumed}, "
+            f"failed deliveries {group.failed_deliveries}, latency ms 50/95/99%: {group.latency_ms}"
+        )
+    if args.report:
+        Path(args.report).write_text(report_html(found), "utf-8")
+        print(f"report in {args.report}")
+    return EXIT_UNSOUND if found.lost else 0
 
 
 def run_funnel(args: argparse.Namespace) -> int:
