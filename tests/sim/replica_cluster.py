@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from sim.world import Violation, World
 
 from cometmq.broker.ha.epochs import Epochs
-from cometmq.broker.ha.group_state import NO_MASTER, GroupState
+from cometmq.broker.ha.group_state import NO_MASTER, GroupState, GroupView
 from cometmq.broker.ha.replica import (
     Ack,
     AlterSyncSet,
@@ -58,14 +58,16 @@ class BuggyReplica(Replica):
         return self.bugs.skip_epoch_check or super()._epoch_is_current(epoch)
 
     def _ack_counts(self, ack: Ack, stream: Stream) -> bool:
-        return self.bugs.skip_epoch_check or super()._ack_counts(ack, stream)
+        same_session = ack.session == stream.session
+        return super()._ack_counts(ack, stream) or (self.bugs.skip_epoch_check and same_session)
 
     def _on_data(self, data: Data) -> None:
-        if self.bugs.skip_epoch_check:
-            data = data._replace(epoch=self.epoch)
-            if self.role is ReplicaRole.FOLLOWER and data.body and data.offset == self.log.max_offset:
-                data = data._replace(session=self._session)
-        super()._on_data(data)
+        super()._on_data(data._replace(epoch=self.epoch) if self.bugs.skip_epoch_check else data)
+
+    def on_view(self, view: GroupView, sent: float | None, now: float) -> None:
+        if self.bugs.skip_epoch_check and view.epoch < self.view.epoch and view.master != self.me:
+            self.view, self.epoch = GroupView(), view.epoch  # news of the past are news
+        super().on_view(view, sent, now)
 
     def _counted_members(self) -> frozenset[int]:
         if self.bugs.confirm_connected_only:
@@ -164,7 +166,7 @@ class SimReplica:
         self.log.recover()
         self.machine = BuggyReplica(
             self.me, self.log, now=self.clock(), min_in_sync=self.group.min_in_sync,
-            confirm=self.confirm_kept, times=TIMES,
+            confirm=self.confirm_kept, times=TIMES, first_session=self.generation << 32,
         )  # fmt: skip
         self.machine.bugs = self.group.bugs
         self.world.network.attach(self.me, self.receive)
@@ -182,7 +184,8 @@ class SimReplica:
         self.world.network.detach(self.me)
         if power_loss:
             self.log.lose_power(self.world)
-            self.unclean = True
+            # Beyond the promises: a machine that does not notice that it lost power.
+            self.unclean = not (self.group.beyond and self.world.chance(0.7))
 
     def _register(self, generation: int) -> None:
         """Until the controller has heard of this start, nothing else is said to it."""
@@ -427,9 +430,9 @@ class ReplicaGroup:
         kind = chance.random()
         if kind < 0.3:
             self._crash(replica, power_loss=chance.random() < 0.4 and self._may_lose_power(replica))
-        elif kind < 0.45:
+        elif kind < 0.4:
             self.world.network.isolate({replica.me}, everybody)
-        elif kind < 0.6:
+        elif kind < 0.5:
             self.world.network.cut(replica.me, chance.choice(sorted(everybody, key=str)))
         elif kind < 0.65:
             self.world.network.cut(CONTROLLER, replica.me)

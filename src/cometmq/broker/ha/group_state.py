@@ -21,6 +21,7 @@ class GroupView(NamedTuple):
     epoch: int = 0
     sync_set: frozenset[int] = NOBODY
     set_version: int = 0
+    forced_epoch: int = 0  # the last epoch that an operator began although bytes may be lost
 
 
 @dataclass(slots=True)
@@ -88,9 +89,8 @@ class GroupState:
             return False
         self.unclean.discard(new_master)
         self.eligible = NOBODY
-        self.view = GroupView(
-            new_master, self.view.epoch + 1, frozenset((new_master,)), self.view.set_version + 1
-        )
+        epoch = self.view.epoch + 1
+        self.view = GroupView(new_master, epoch, frozenset((new_master,)), self.view.set_version + 1, epoch)
         return True
 
     def remove(self, replica: int) -> bool:

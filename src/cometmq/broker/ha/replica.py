@@ -160,7 +160,9 @@ class Replica:
         confirm: int = 0,
         acks_are_flushed: bool = False,
         times: ReplicaTimes | None = None,
+        first_session: int = 0,
     ) -> None:
+        """``first_session`` must be greater than any session of an earlier start of this replica."""
         self.me = me
         self.log = log
         self.role = ReplicaRole.JOINING
@@ -175,7 +177,7 @@ class Replica:
         self._acks_are_flushed = acks_are_flushed
         self._times = times or ReplicaTimes()
         self._now = now
-        self._session = 0  # of our own stream as a follower
+        self._session = first_session  # of our own stream as a follower
         self._shaken = False
         self._master_epochs = Epochs()
         self._heard_master_at = self._hello_at = now
@@ -316,6 +318,7 @@ class Replica:
             return
         if point < self.log.max_offset:
             self.log.truncate(point)
+            self.confirm = min(self.confirm, point)
         self._master_epochs = welcome.epochs
         self.log.save_epochs(welcome.epochs.up_to(point))
         self.epoch = max(self.epoch, welcome.epoch)
@@ -325,7 +328,8 @@ class Replica:
         self._ack()
 
     def _may_cut_to(self, point: int) -> bool:
-        return point >= self.confirm
+        """Confirmed bytes go only where an operator has accepted it, after our last epoch."""
+        return point >= self.confirm or self.view.forced_epoch > self.log.epochs.last
 
     def _epoch_is_current(self, epoch: int) -> bool:
         """Frames of a master that was replaced are not taken, whatever they say."""
