@@ -14,9 +14,12 @@ from cometmq.protocol.codes import RequestCode
 from cometmq.protocol.command import RemotingCommand
 from cometmq.protocol.headers import CreateTopicHeader, GetRouteInfoHeader, SendMessageV2Header, TopicHeader
 from cometmq.protocol.properties import encode_properties
+from cometmq.protocol.record_cy import decode_records
 from cometmq.spark.cluster import Cluster
 from cometmq.spark.link import Link, checked, close_links
-from cometmq.spark.options import ClusterOptions
+from cometmq.spark.offsets import ranges_between
+from cometmq.spark.options import ClusterOptions, ReadOptions
+from cometmq.spark.pulls import RangeReader
 
 BROKER = "broker-a"
 CALL_TIMEOUT_S = 10.0
@@ -91,6 +94,20 @@ class RunningBroker:
             self.send(
                 topic, b"body-%d" % number, number % queues, {"KEYS": f"k{number}", "TAGS": f"t{number % 3}"}
             )
+
+    def bodies(self, topic: str) -> list[bytes]:
+        """The bodies of all messages of a topic, read without Spark."""
+        route = self.cluster.route(topic)
+        bounds = self.cluster.bounds(topic, route)
+        starts = {queue: found.min_offset for queue, found in bounds.items()}
+        ranges = ranges_between(starts, {queue: found.max_offset for queue, found in bounds.items()})
+        options = ReadOptions(name_server=(self.name_server,), subscribe=(topic,))
+        return [
+            message.body
+            for piece in RangeReader(options, route.addresses, ranges).pieces()
+            for message in decode_records(piece.body)
+            if piece.start <= message.queue_offset < piece.end
+        ]
 
     def route(self, topic: str) -> TopicRouteData:
         answer = self.cluster.ask_name_server(
