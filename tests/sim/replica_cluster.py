@@ -226,7 +226,7 @@ class SimReplica:
             )
             return
         if isinstance(message, tuple) and message[0] == "registered":
-            self._registered = message[1]
+            self._registered = max(self._registered, message[1])
         elif isinstance(message, tuple) and message[0] == "view":
             _, view, sent, generation = message
             if self.registered and (generation is None or generation == self.generation):

@@ -1,0 +1,82 @@
+"""Commands of the controller and what they require (ha.md 5, 8.4)."""
+
+from __future__ import annotations
+
+from cometmq.broker.ha.group_state import NO_MASTER, GroupState
+
+
+def group(*replicas: int, min_in_sync: int = 2) -> GroupState:
+    """Replicas registered, the first is master of epoch 1, all are in sync."""
+    state = GroupState(min_in_sync=min_in_sync)
+    for replica in replicas:
+        state.register(replica, f"s{replica}", unclean=False)
+    assert state.elect(replicas[0], 0, ())
+    assert state.alter_sync_set(replicas[0], 1, state.view.set_version, replicas)
+    return state
+
+
+def test_only_the_master_of_this_epoch_and_version_changes_the_set() -> None:
+    state = group(1, 2, 3)
+    view = state.view
+    assert not state.alter_sync_set(2, view.epoch, view.set_version, (2,))
+    assert not state.alter_sync_set(1, view.epoch - 1, view.set_version, (1,))
+    assert not state.alter_sync_set(1, view.epoch, view.set_version - 1, (1,))
+    assert not state.alter_sync_set(1, view.epoch, view.set_version, (2, 3))  # without itself
+    assert not state.alter_sync_set(1, view.epoch, view.set_version, (1, 9))  # unknown
+    assert state.view == view
+    assert state.alter_sync_set(1, view.epoch, view.set_version, (1, 3))
+    assert state.view.sync_set == {1, 3}
+
+
+def test_a_master_comes_from_the_in_sync_set() -> None:
+    state = group(1, 2, 3)
+    assert state.alter_sync_set(1, 1, state.view.set_version, (1, 2))
+    assert state.candidate({3: (1, 999)}) is None
+    assert not state.elect(3, 1, (1,))
+    assert not state.elect(2, 0, (1,))  # of another epoch
+    assert state.elect(2, 1, (1,))
+    assert (state.view.master, state.view.epoch, state.view.sync_set) == (2, 2, {2})
+
+
+def test_the_candidate_with_the_longest_log_of_the_latest_epoch_is_taken() -> None:
+    state = group(1, 2, 3)
+    assert state.candidate({1: (1, 10), 2: (1, 2**40), 3: (1, 20)}) == 2
+    assert state.candidate({1: (2, 10), 2: (1, 2**40)}) == 1
+    assert state.candidate({2: (1, 10), 3: (1, 10)}) == 2
+
+
+def test_who_left_a_set_that_was_too_small_stays_eligible_until_it_is_large_enough() -> None:
+    state = group(1, 2, 3)
+    assert state.alter_sync_set(1, 1, state.view.set_version, (1,))
+    assert state.eligible == {2, 3}
+    state.register(1, "s1", unclean=True)  # the last one lost power
+    assert not state.view.sync_set
+    assert state.depose(1, 1)
+    assert state.view.master == NO_MASTER
+    assert state.elect(3, 1, ())
+    assert state.alter_sync_set(3, 2, state.view.set_version, (2, 3))
+    assert not state.eligible
+
+
+def test_a_disk_that_may_lack_pages_is_not_elected_before_it_caught_up() -> None:
+    state = group(1, 2, 3)
+    state.register(2, "s2", unclean=True)
+    assert state.view.sync_set == {1, 3}
+    assert state.candidate({2: (9, 9)}) is None
+    assert state.alter_sync_set(1, 1, state.view.set_version, (1, 2, 3))
+    assert state.candidate({2: (9, 9)}) == 2
+
+
+def test_a_new_disk_under_an_old_id_is_a_new_replica() -> None:
+    state = group(1, 2, 3)
+    state.register(3, "another", unclean=False)
+    assert state.view.sync_set == {1, 2}
+
+
+def test_force_and_removal_are_for_operators() -> None:
+    state = group(1, 2, 3)
+    assert not state.remove(1)  # the master
+    assert state.remove(3)
+    assert state.view.sync_set == {1, 2}
+    assert state.force_elect(2)
+    assert (state.view.master, state.view.epoch, state.view.forced_epoch) == (2, 2, 2)
