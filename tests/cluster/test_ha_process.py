@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import signal
 from pathlib import Path
 from typing import Any
 
 from ha_kit import free_port_pair, send_many
-from test_broker_process import process
+from test_broker_process import COMMAND, process
 from wire_client import WireClient
 
 from cometmq.protocol import json_java
@@ -88,5 +89,31 @@ def test_killed_masters_and_slaves_come_back_and_have_the_same_log(run: Any, tmp
         assert log_digest(tmp_path / "m", end) == log_digest(tmp_path / "s", end)
         await client.close()
         await other.close()
+
+    run(main(), 60)
+
+
+def test_ha_status_shows_roles_and_lag(run: Any, tmp_path: Path) -> None:
+    async def main() -> None:
+        port, slave_port = free_port_pair(), free_port_pair()
+        conf = tmp_path / "namesrv.conf"
+        conf.write_text(f"listenPort = 0\nkvConfigPath = {tmp_path / 'kv.json'}\nbindAddress = 127.0.0.1\n")
+        async with process("nameserver", "-c", str(conf)) as (_, ready, _):
+            address = ready["nameserver"]
+            as_master = options(tmp_path / "m", port, "ASYNC_MASTER", 0, namesrvAddr=address)
+            as_slave = options(tmp_path / "s", slave_port, "SLAVE", 1, namesrvAddr=address)
+            async with process(*as_master), process(*as_slave):
+                client, other = WireClient(f"127.0.0.1:{port}"), WireClient(f"127.0.0.1:{slave_port}")
+                await send_many(client, "T", 20)
+                end = await wait_same(client, other)
+                status = await asyncio.create_subprocess_exec(
+                    *COMMAND, "ha", "status", "-n", address, "--json", stdout=asyncio.subprocess.PIPE
+                )
+                shown, _ = await asyncio.wait_for(status.communicate(), WAIT_S)
+                first, second = json.loads(shown)
+                assert (first["role"], first["log to"], first["behind bytes"]) == ("master", end, None)
+                assert (second["role"], second["log to"], second["behind bytes"]) == ("slave", end, 0)
+                await client.close()
+                await other.close()
 
     run(main(), 60)

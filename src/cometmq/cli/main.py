@@ -31,6 +31,7 @@ COMMANDS = {
     "group": ("group", "consumer groups: progress, settings, offsets"),
     "message": ("message", "send, find and read messages"),
     "cluster": ("cluster", "brokers and NameServers of a cluster"),
+    "ha": ("ha", "replication: roles, positions, how far slaves are behind"),
     "mqadmin": ("mqadmin", "the commands of RocketMQ's mqadmin in their own spelling"),
     "bench": ("bench", "measure a broker"),
     "completion": ("completion", "print a completion script for bash, zsh or fish"),
