@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING
 
 from cometmq.broker.copies import deliver_copy, real_target, send_elsewhere
 from cometmq.broker.delay_queue import DelayQueue, DelayQueues, Waiting
+from cometmq.broker.redelivery import Redelivery
+from cometmq.broker.redelivery_cy import Plan
+from cometmq.broker.timers import DELAY_MS_MAX, waiting_plan
 from cometmq.broker.topics import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
 from cometmq.protocol import properties as names
 from cometmq.protocol.message import MessageExt
@@ -27,8 +30,8 @@ LEVEL_DIGITS_MAX = 9
 class LevelQueue(DelayQueue):
     """The messages of one delay level."""
 
-    def __init__(self, broker: Broker, level: int) -> None:
-        super().__init__(broker, SCHEDULE_TOPIC, level - 1)
+    def __init__(self, broker: Broker, level: int, redelivery: Redelivery) -> None:
+        super().__init__(broker, SCHEDULE_TOPIC, level - 1, redelivery)
         levels = broker.store.delay_levels
         self._delay_ms = levels.delay_ms(level)
         # A level that messageDelayLevel has lost keeps its promises, but how long its delay was nobody knows.
@@ -49,19 +52,24 @@ class LevelQueue(DelayQueue):
         target = real_target(message)
         if target is None or target[0] == TRANS_HALF_TOPIC:
             return True  # nowhere to go; half messages are never delayed
-        return deliver_copy(self._broker, message, *target)
+        if not deliver_copy(self._broker, message, *target):
+            return False
+        self._redelivery.admit(target[0])
+        return True
+
+    def plan(self) -> Plan:
+        return waiting_plan(self._broker.config, self._delay_ms if self._known else DELAY_MS_MAX, timed=False)
 
 
 class ScheduledMessages(DelayQueues):
     def __init__(self, broker: Broker) -> None:
-        super().__init__()
-        self._broker = broker
+        super().__init__(broker)
         self._levels = broker.store.delay_levels
 
     def start(self) -> None:
         left_over = {queue_id + 1 for queue_id in self._broker.store.queue_ids(SCHEDULE_TOPIC)}
         levels = sorted({*range(1, self._levels.level_max + 1), *left_over})
-        self.run({level: LevelQueue(self._broker, level) for level in levels})
+        self.run({level: LevelQueue(self._broker, level, self._redelivery) for level in levels})
 
     def divert(self, message: StoreMessage, properties: dict[str, str]) -> bool:
         """Redirect a message that asks for a delay level; False when it does not."""

@@ -6,7 +6,8 @@ That number is saved now and then: after a crash some messages are delivered aga
 
 The queue sleeps until its first message is due (looking at the clock at least every ``POLL_MS``, because clocks
 jump and tests turn them), or, when it is empty, until the store reports an append. It delivers at most
-``DELIVERIES_PER_TURN`` messages a turn of the loop. Loop thread only.
+``DELIVERIES_PER_TURN`` messages a turn of the loop, usually in one call of a compiled loop (``redelivery``); what that
+finds unusual goes the way that is written down here. Loop thread only.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import logging
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
+from cometmq.broker.redelivery import Redelivery
+from cometmq.broker.redelivery_cy import AT_END, NOT_DUE, Plan
 from cometmq.errors import RemoteProtocolError
 from cometmq.protocol import json_java
 from cometmq.protocol.message import MessageExt
@@ -30,7 +33,7 @@ log = logging.getLogger(__name__)
 POLL_MS = 100
 RETRY_MS = 100  # after a put that the store refused
 ERROR_MS = 10_000  # after something unforeseen
-DELIVERIES_PER_TURN = 200
+DELIVERIES_PER_TURN = 500
 READ_COUNT = 64
 
 
@@ -44,13 +47,14 @@ class Waiting(NamedTuple):
 class DelayQueue:
     """Subclasses say when a message is due and what happens to it then."""
 
-    def __init__(self, broker: Broker, topic: str, queue_id: int) -> None:
+    def __init__(self, broker: Broker, topic: str, queue_id: int, redelivery: Redelivery) -> None:
         self.topic = topic
         self.queue_id = queue_id
         self.next_offset = 0
         self.delivered = 0
         self._broker = broker
         self._store = broker.store
+        self._redelivery = redelivery
         self._due_ms: int | None = None  # of the first message, when it is known
         self._looked_ms = 0  # at the clock
         self._timer: asyncio.TimerHandle | None = None
@@ -67,6 +71,10 @@ class DelayQueue:
 
     def deliver(self, message: MessageExt) -> bool:
         """Do it; False: not now, try again."""
+        raise NotImplementedError
+
+    def plan(self) -> Plan:
+        """The same for the compiled loop."""
         raise NotImplementedError
 
     # -- life -----------------------------------------------------------------------------------------------------
@@ -94,7 +102,7 @@ class DelayQueue:
                 break
             if not self._broker.timers.keep_waiting(waiting.message, self.out_ms(waiting)):
                 return False
-            self._done(waiting.message)
+            self._advance(waiting.message.queue_offset + 1, 1)
         return True
 
     # -- turns ----------------------------------------------------------------------------------------------------
@@ -127,22 +135,42 @@ class DelayQueue:
 
     def _work(self) -> int | None:
         """Deliver what is due; how long to wait before the next look, None until something is appended."""
-        for count, waiting in enumerate(self._waiting()):
-            if count == DELIVERIES_PER_TURN:
-                return 0
-            due_ms, now = self.due_ms(waiting), self._broker.now_ms()
-            if due_ms > now:
-                self._due_ms = due_ms
-                return min(due_ms - now, POLL_MS)
-            if not self.deliver(waiting.message):
-                return RETRY_MS
-            self._done(waiting.message)
-            self.delivered += 1
+        budget = DELIVERIES_PER_TURN
+        while budget > 0:
+            done = self._redelivery.deliver(self.topic, self.queue_id, self.next_offset, budget, self.plan())
+            self._advance(self.next_offset + done.count, done.count)
+            budget -= done.count
+            if done.stop == NOT_DUE:
+                return self._wait_until(done.due_ms)
+            if done.stop != AT_END:
+                waiting = next(self._waiting(), None)
+                if waiting is None:
+                    return None
+                wait_ms = self._deliver_one(waiting)
+                if wait_ms is not None:
+                    return wait_ms
+                budget -= 1
+        return 0
+
+    def _deliver_one(self, waiting: Waiting) -> int | None:
+        """The way of the unusual messages; None when it was delivered, else how long to wait."""
+        due_ms = self.due_ms(waiting)
+        if due_ms > self._broker.now_ms():
+            return self._wait_until(due_ms)
+        if not self.deliver(waiting.message):
+            return RETRY_MS
+        self._advance(waiting.message.queue_offset + 1, 1)
         return None
 
-    def _done(self, message: MessageExt) -> None:
-        self._due_ms = None
-        self.next_offset = message.queue_offset + 1
+    def _wait_until(self, due_ms: int) -> int:
+        self._due_ms = due_ms
+        return min(max(due_ms - self._broker.now_ms(), 0), POLL_MS)
+
+    def _advance(self, queue_offset: int, count: int) -> None:
+        if count:
+            self._due_ms = None
+            self.next_offset = queue_offset
+            self.delivered += count
 
     def _waiting(self) -> Iterator[Waiting]:
         """The messages from ``next_offset`` on, in order, as long as each is done with before the next is asked for."""
@@ -201,7 +229,9 @@ def _decoded(parts: Iterable[memoryview]) -> Iterator[MessageExt]:
 class DelayQueues:
     """A family of delay queues by level, and the offsets that it keeps in a file."""
 
-    def __init__(self) -> None:
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._redelivery = Redelivery(broker)
         self.queues: dict[int, DelayQueue] = {}
         self._loaded: dict[int, int] = {}
 

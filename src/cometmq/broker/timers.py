@@ -14,8 +14,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cometmq.broker.config import BrokerConfig
 from cometmq.broker.copies import copy_of, deliver_copy, real_target, send_elsewhere
 from cometmq.broker.delay_queue import DelayQueue, DelayQueues, Waiting
+from cometmq.broker.redelivery import Redelivery
+from cometmq.broker.redelivery_cy import Plan
 from cometmq.broker.topics import TIMER_TOPIC
 from cometmq.protocol.message import MessageExt
 from cometmq.store.model import StoreMessage
@@ -44,8 +47,8 @@ TOO_FAR = f"timer message illegal, the delay time should not be bigger than the 
 class HopQueue(DelayQueue):
     """The messages that wait at least one hop more."""
 
-    def __init__(self, broker: Broker, level: int) -> None:
-        super().__init__(broker, TIMER_TOPIC, level)
+    def __init__(self, broker: Broker, level: int, redelivery: Redelivery) -> None:
+        super().__init__(broker, TIMER_TOPIC, level, redelivery)
         self._hop_ms = HOPS_MS[level]
 
     def due_ms(self, waiting: Waiting) -> int:
@@ -63,17 +66,23 @@ class HopQueue(DelayQueue):
         if target is None:
             return True
         if out_ms(message) > self._broker.now_ms():
-            return self._broker.timers.keep_waiting(message, out_ms(message))
-        return deliver_copy(self._broker, message, *target)
+            done, topic = self._broker.timers.keep_waiting(message, out_ms(message)), TIMER_TOPIC
+        else:
+            done, topic = deliver_copy(self._broker, message, *target), target[0]
+        if done:
+            self._redelivery.admit(topic)
+        return done
+
+    def plan(self) -> Plan:
+        return waiting_plan(self._broker.config, self._hop_ms, timed=True)
 
 
 class TimedMessages(DelayQueues):
     def __init__(self, broker: Broker) -> None:
-        super().__init__()
-        self._broker = broker
+        super().__init__(broker)
 
     def start(self) -> None:
-        self.run({level: HopQueue(self._broker, level) for level in range(len(HOPS_MS))})
+        self.run({level: HopQueue(self._broker, level, self._redelivery) for level in range(len(HOPS_MS))})
 
     def problem(self, properties: dict[str, str]) -> str | None:
         """Why a message cannot wait for its time, or None."""
@@ -95,10 +104,24 @@ class TimedMessages(DelayQueues):
 
     def keep_waiting(self, message: MessageExt, until_ms: int) -> bool:
         """Store a waiting message (or one of a delay level) anew, to be delivered at a time; False: try again."""
-        properties = {**message.properties, TIMER_OUT_MS: str(until_ms)}
+        properties = None
+        if message.properties.get(TIMER_OUT_MS) != str(until_ms):
+            properties = {**message.properties, TIMER_OUT_MS: str(until_ms)}
         level = hop_level(until_ms - self._broker.now_ms())
         copy = copy_of(message, topic=TIMER_TOPIC, queue_id=level, properties=properties)
         return self._broker.store.put(copy).ok
+
+
+def waiting_plan(config: BrokerConfig, delay_ms: int, *, timed: bool) -> Plan:
+    return Plan(
+        delay_ms=delay_ms,
+        timed=timed,
+        timer_topic=TIMER_TOPIC.encode(),
+        hop_ms_min=HOP_MS_MIN,
+        hop_count=len(HOPS_MS),
+        body_size_max=config.max_message_size,
+        multi_dispatch=config.enable_multi_dispatch,
+    )
 
 
 def hop_level(rest_ms: int) -> int:

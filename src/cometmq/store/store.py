@@ -39,6 +39,7 @@ from cometmq.store.model import (
     StoreMessage,
 )
 from cometmq.store.queue_flush import QueueFlusher
+from cometmq.store.queue_scan_cy import ENTRY_SIZE
 from cometmq.store.queue_table import WAITING_TOPICS, FilterBitMap, QueueTable
 from cometmq.store.reader import QueueReader
 from cometmq.store.recovery import Recovery
@@ -424,6 +425,22 @@ class MessageStore:
             return []
         entries = (queue.entry(offset) for offset in range(queue_offset, queue_offset + count))
         return [entry for entry in entries if entry is not None]
+
+    def queue_window(
+        self, topic: str, queue_id: int, queue_offset: int
+    ) -> tuple[memoryview, int, int] | None:
+        """Entries of a queue in one of its files: the file, where the offset stands in it, where entries end."""
+        queue = self.table.find(topic, queue_id)
+        return queue.entries_at(queue_offset * ENTRY_SIZE) if queue is not None else None
+
+    def log_window(self, physical_offset: int) -> tuple[memoryview, int, int] | None:
+        """The log file with an offset: its bytes, the offset of the first, the offset after the last record."""
+        file = self.commit_log.file_at(physical_offset)
+        return (
+            (file.buffer(), file.start, min(file.end, self.commit_log.end_offset))
+            if file is not None
+            else None
+        )
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
         return self._times.offset_by_time(self.table.find(topic, queue_id), timestamp_ms)
