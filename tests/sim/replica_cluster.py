@@ -47,6 +47,7 @@ class Bugs:
     no_zeroing: bool = False
     lease_from_reply: bool = False
     cut_below_confirm: bool = False
+    ack_before_flush: bool = False
 
 
 class BuggyReplica(Replica):
@@ -167,6 +168,7 @@ class SimReplica:
         self.machine = BuggyReplica(
             self.me, self.log, now=self.clock(), min_in_sync=self.group.min_in_sync,
             confirm=self.confirm_kept, times=TIMES, first_session=self.generation << 32,
+            acks_are_flushed=self.group.on_disk and not self.group.bugs.ack_before_flush,
         )  # fmt: skip
         self.machine.bugs = self.group.bugs
         self.world.network.attach(self.me, self.receive)
@@ -185,7 +187,7 @@ class SimReplica:
         if power_loss:
             self.log.lose_power(self.world)
             # Beyond the promises: a machine that does not notice that it lost power.
-            self.unclean = not (self.group.beyond and self.world.chance(0.7))
+            self.unclean = not (self.group.beyond and self.world.chance(0.7)) and not self.group.on_disk
 
     def _register(self, generation: int) -> None:
         """Until the controller has heard of this start, nothing else is said to it."""
@@ -211,6 +213,9 @@ class SimReplica:
         def flush() -> None:
             if generation == self.generation:
                 self.log.flush()
+                if self.awake and self.machine is not None:
+                    self.machine.flushed(self.clock())
+                    self.work()
                 self._flush_later(generation)
 
         self.world.after(self.world.random.uniform(1, 2 * FLUSH_EVERY), flush)
@@ -313,12 +318,16 @@ class ReplicaGroup:
         min_in_sync: int = 2,
         bugs: Bugs | None = None,
         beyond: bool = False,
+        on_disk: bool = False,
     ) -> None:
         self.world = World(seed)
         self.bugs = bugs or Bugs()
         self.min_in_sync = min_in_sync
         self.beyond = (
             beyond  # more power losses than the level survives: losses happen, but nothing is cut silently
+        )
+        self.on_disk = (
+            on_disk  # level insync+disk: only flushed bytes are acknowledged, any power loss is survived
         )
         self.faults = self.sending = True
         self.confirmed = bytearray()  # what anybody ever confirmed
@@ -455,7 +464,7 @@ class ReplicaGroup:
 
     def _may_lose_power(self, replica: SimReplica) -> bool:
         """The level survives fewer than minInSync machines at a time: the last victim must be in sync again."""
-        if self.beyond:
+        if self.beyond or self.on_disk:
             return True
         for other in self.replicas.values():
             if other.unclean:

@@ -17,6 +17,14 @@ def test_nothing_confirmed_is_lost(seeds: range) -> None:
             raise AssertionError(f"seed {seed}: {error}") from error
 
 
+def test_flushed_acknowledgements_survive_any_loss_of_power(seeds: range) -> None:
+    for seed in seeds:
+        try:
+            ReplicaGroup(seed, on_disk=True).run()
+        except (Violation, AssertionError) as error:
+            raise AssertionError(f"seed {seed}: {error}") from error
+
+
 def test_work_is_done_at_all() -> None:
     group = ReplicaGroup(5)
     group.run()
@@ -38,12 +46,18 @@ def test_nothing_known_to_be_confirmed_is_cut_even_if_too_many_disks_lost_pages(
         ("no_zeroing", 8),
         ("lease_from_reply", 125),
         ("cut_below_confirm", 0),
+        ("ack_before_flush", 0),
     ],
 )
 def test_a_planted_mistake_is_found(bug: str, first_seed: int) -> None:
     for seed in range(first_seed, first_seed + SEARCH_MAX):
         try:
-            ReplicaGroup(seed, bugs=Bugs(**{bug: True}), beyond=bug == "cut_below_confirm").run()
+            ReplicaGroup(
+                seed,
+                bugs=Bugs(**{bug: True}),
+                beyond=bug == "cut_below_confirm",
+                on_disk=bug == "ack_before_flush",
+            ).run()
         except (Violation, AssertionError):
             return
     raise AssertionError(f"not found in {SEARCH_MAX} seeds")
