@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from cometmq.client.arguments import ConsumerArguments
 from cometmq.client.subscription import Filter, Subscriptions
 from cometmq.errors import CometMQError
 
@@ -36,7 +37,7 @@ class Declared:
     group: str
     subscriptions: Subscriptions
     decode: Any
-    options: dict[str, Any]
+    options: ConsumerArguments
 
 
 class Handlers:
@@ -51,7 +52,7 @@ class Handlers:
         group: str,
         filter: Filter | str | None,
         decode: Any,
-        options: dict[str, Any],
+        options: ConsumerArguments,
     ) -> Callable[[F], F]:
         if filter is not None:
             if not isinstance(topics, str):

@@ -10,9 +10,10 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, Unpack
 
 from cometmq.client.app import EXIT_FAILED, EXIT_OK, Handlers, on_signals
+from cometmq.client.arguments import ClientArguments, ConsumerArguments, ProducerArguments, StreamArguments
 from cometmq.client.consumer.push import Consumer
 from cometmq.client.consumer.stream import Stream
 from cometmq.client.instance import Instance
@@ -54,7 +55,7 @@ class Client:
         *,
         settings: Settings | None = None,
         clock: Clock = wall_clock,
-        **options: Any,
+        **options: Unpack[ClientArguments],
     ) -> None:
         if settings is None:
             settings = Settings.load(name_servers, **options)
@@ -69,7 +70,7 @@ class Client:
         self._admin: Admin | None = None
 
     @classmethod
-    def from_env(cls, **options: Any) -> Self:
+    def from_env(cls, **options: Unpack[ClientArguments]) -> Self:
         """A client whose settings come from the environment (``NAMESRV_ADDR``, ``COMETMQ_*``)."""
         return cls(None, **options)
 
@@ -125,17 +126,21 @@ class Client:
 
     # --- children ---
 
-    def producer(self, group: str = "cometmq-producer", **options: Any) -> Producer:
+    def producer(self, group: str = "cometmq-producer", **options: Unpack[ProducerArguments]) -> Producer:
         """A producer; the options are those of :class:`Producer`."""
         kind = self._kind(Producer)
         return self._adopt(kind(self.instance, group, tracer=self._trace(), **options))
 
-    def transactional(self, group: str, *, check: Check, **options: Any) -> TransactionalProducer:
+    def transactional(
+        self, group: str, *, check: Check, **options: Unpack[ProducerArguments]
+    ) -> TransactionalProducer:
         """A producer of transactional messages; ``check`` tells what became of a transaction left open."""
         kind = self._kind(TransactionalProducer)
         return self._adopt(kind(self.instance, group, check=check, tracer=self._trace(), **options))
 
-    def consumer(self, group: str, subscriptions: Subscriptions, **options: Any) -> Consumer:
+    def consumer(
+        self, group: str, subscriptions: Subscriptions, **options: Unpack[ConsumerArguments]
+    ) -> Consumer:
         """A consumer of topics (a name, or ``{name: filter}``); the options are those of ConsumerOptions."""
         kind = self._kind(Consumer)
         consumer = kind(self.instance, group, subscriptions, tracer=self._trace(), **options)
@@ -143,7 +148,9 @@ class Client:
             consumer.settler = IsolatedSettler(consumer)
         return self._adopt(consumer)
 
-    def stream(self, group: str, subscriptions: Subscriptions | None = None, **options: Any) -> Stream:
+    def stream(
+        self, group: str, subscriptions: Subscriptions | None = None, **options: Unpack[StreamArguments]
+    ) -> Stream:
         """A reader with offsets of its own; the options are those of :class:`Stream`."""
         return self._adopt(self._kind(Stream)(self.instance, group, subscriptions, **options))
 
@@ -181,7 +188,7 @@ class Client:
         group: str,
         filter: Filter | str | None = None,
         decode: Any = None,
-        **options: Any,
+        **options: Unpack[ConsumerArguments],
     ) -> Callable[[F], F]:
         """Declare a handler: ``@client.subscribe("orders", group="billing")``.
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from types import TracebackType
-from typing import Any, Self
+from typing import Self, Unpack
 
+from cometmq.client.arguments import ClientArguments, ConsumerArguments, ProducerArguments, StreamArguments
 from cometmq.client.client import Client as AsyncClient
 from cometmq.client.loop_thread import LoopThread
 from cometmq.client.settings import Settings
@@ -26,7 +27,7 @@ class Client:
         name_servers: str | Iterable[str] | None = None,
         *,
         settings: Settings | None = None,
-        **options: Any,
+        **options: Unpack[ClientArguments],
     ) -> None:
         self._inner = AsyncClient(name_servers, settings=settings, **options)
         self._thread: LoopThread | None = None
@@ -34,7 +35,7 @@ class Client:
         self._producers: list[Producer] = []
 
     @classmethod
-    def from_env(cls, **options: Any) -> Self:
+    def from_env(cls, **options: Unpack[ClientArguments]) -> Self:
         return cls(None, **options)
 
     def start(self) -> None:
@@ -74,21 +75,27 @@ class Client:
     def client_id(self) -> str:
         return self._loop.call(lambda: self._inner.client_id)
 
-    def producer(self, group: str = "cometmq-producer", **options: Any) -> Producer:
+    def producer(self, group: str = "cometmq-producer", **options: Unpack[ProducerArguments]) -> Producer:
         inner = self._loop.call(lambda: self._inner.producer(group, **options))
         self._producers.append(Producer(self._loop, inner))
         return self._producers[-1]
 
-    def transactional(self, group: str, *, check: Check, **options: Any) -> TransactionalProducer:
+    def transactional(
+        self, group: str, *, check: Check, **options: Unpack[ProducerArguments]
+    ) -> TransactionalProducer:
         inner = self._loop.call(lambda: self._inner.transactional(group, check=check, **options))
         producer = TransactionalProducer(self._loop, inner)
         self._producers.append(producer)
         return producer
 
-    def consumer(self, group: str, subscriptions: Subscriptions, **options: Any) -> Consumer:
+    def consumer(
+        self, group: str, subscriptions: Subscriptions, **options: Unpack[ConsumerArguments]
+    ) -> Consumer:
         return Consumer(self._loop, lambda: self._inner.consumer(group, subscriptions, **options))
 
-    def stream(self, group: str, subscriptions: Subscriptions | None = None, **options: Any) -> Stream:
+    def stream(
+        self, group: str, subscriptions: Subscriptions | None = None, **options: Unpack[StreamArguments]
+    ) -> Stream:
         return Stream(self._loop, lambda: self._inner.stream(group, subscriptions, **options))
 
     @property
