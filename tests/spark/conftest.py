@@ -28,7 +28,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def spark() -> Iterator[Any]:
     from cometmq.spark import session
 
-    settings = {"spark.sql.shuffle.partitions": "2", "spark.driver.memory": "1g"}
+    settings = {
+        "spark.sql.shuffle.partitions": "2",
+        "spark.driver.memory": "1g",
+        "spark.python.authenticate.socketTimeout": "90s",  # a busy machine starts workers slowly
+    }
     found = session("cometmq-tests", master="local[2]", settings=settings)
     found.sparkContext.setLogLevel("ERROR")
     yield found

@@ -5,6 +5,7 @@ COMETMQ_KILLS sets the number of kills of each test (3); COMETMQ_SEED the moment
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -51,10 +52,8 @@ def run_driver(*arguments: str, kill_after_s: float | None = None) -> bool:
 
 
 def kill_group(pid: int) -> None:
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.killpg(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
 
 
 def crash_and_finish(what: str, *arguments: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,9 @@ def test_archived_batch_that_comes_again_is_skipped(
     assert archive(spark, broker.name_server, [topic], root).rows == 20
     assert len(archived(spark, root)) == 20
     assert verify_archive(root) == []
+    shutil.rmtree(root / "_checkpoint")
+    with pytest.raises(Exception, match="batch 0 of another query: its checkpoint was removed"):
+        archive(spark, broker.name_server, [topic], root)
 
 
 def test_missing_and_strange_files_are_found(

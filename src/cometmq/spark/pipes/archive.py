@@ -11,36 +11,28 @@ the last one inside.
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cometmq.errors import ConfigError
 from cometmq.spark.pipes.archive_files import (
     CHECKPOINT,
-    STAGING,
-    ArchiveFile,
     Manifest,
-    publish,
     read_manifest,
     verify_archive,
 )
+from cometmq.spark.pipes.archive_writer import ArchiveWriter
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
 __all__ = ["ArchiveResult", "archive", "verify_archive"]
 
 ROWS_PER_BATCH_MAX = 1_000_000
-COMPRESSION = "zstd"
-FILE_SCHEMA = (
-    "topic string, date string, broker string, queue_id int, start bigint, end bigint, rows bigint, size bigint, "
-    "staged string"
-)
 
 
 @dataclass(slots=True)
@@ -114,6 +106,7 @@ def start_archive(
         "maxOffsetsPerTrigger": str(ROWS_PER_BATCH_MAX),
         **options,
     }
+    spark.dataSource.register(ArchiveWriter)
     frame = spark.readStream.format("rocketmq").options(**settings).load()
     if schema is not None:
         text = functions.col("body").cast("string")
@@ -122,7 +115,7 @@ def start_archive(
     root.mkdir(parents=True, exist_ok=True)
 
     def write(batch: DataFrame, batch_id: int) -> None:
-        manifest = write_batch(batch, batch_id, root, _query_id(spark), result)
+        manifest = write_batch(batch, batch_id, root, _query_id(root), result)
         if manifest is not None and on_batch is not None:
             on_batch(manifest)
 
@@ -130,8 +123,9 @@ def start_archive(
     return (writer.trigger(availableNow=True) if once else writer.trigger(processingTime=every)).start()
 
 
-def _query_id(spark: SparkSession) -> str:
-    return str(spark.sparkContext.getLocalProperty("sql.streaming.queryId") or "")
+def _query_id(root: Path) -> str:
+    """The id of the checkpoint: another one means that batch numbers began anew."""
+    return str(json.loads((root / CHECKPOINT / "metadata").read_text("utf-8"))["id"])
 
 
 def write_batch(
@@ -147,86 +141,12 @@ def write_batch(
             )
         result.skipped_batches += 1
         return None
-    staging = root / STAGING / str(batch_id)
-    staging.mkdir(parents=True, exist_ok=True)
-    rows = batch.mapInArrow(_FileWriter(str(staging)), FILE_SCHEMA).collect()
-    manifest = Manifest(batch_id, query_id, [ArchiveFile(**row.asDict()) for row in rows])
-    publish(root, manifest)
+    options = {"path": str(root), "batchId": str(batch_id), "queryId": query_id}
+    batch.write.format(ArchiveWriter.name()).options(**options).mode("append").save()
+    manifest = read_manifest(root, batch_id)
+    assert manifest is not None
     result.batches += 1
     result.rows += manifest.rows
     result.size += manifest.size
     result.files += len(manifest.files)
     return manifest
-
-
-class _FileWriter:
-    """Writes the rows of one task: a file for each queue and day. Runs in Spark's workers."""
-
-    def __init__(self, staging: str) -> None:
-        self._staging = staging
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
-        open_files: dict[tuple[str, str, int, str], _OpenFile] = {}
-        for batch in batches:
-            for key, rows in _by_queue_and_day(batch):
-                if key not in open_files:
-                    open_files[key] = _OpenFile(self._staging, key, rows.schema)
-                open_files[key].write(rows)
-        closed = [file.close() for file in open_files.values()]
-        if closed:
-            columns = {name: [row[name] for row in closed] for name in closed[0]}
-            types = {"queue_id": pa.int32(), **dict.fromkeys(("start", "end", "rows", "size"), pa.int64())}
-            arrays = [pa.array(values, types.get(name, pa.string())) for name, values in columns.items()]
-            yield pa.RecordBatch.from_arrays(arrays, names=list(columns))
-
-
-def _by_queue_and_day(batch: pa.RecordBatch) -> Iterator[tuple[tuple[str, str, int, str], pa.Table]]:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    day = pc.strftime(batch.column("storeTimestamp"), format="%Y-%m-%d").cast(pa.string())
-    table = pa.Table.from_batches([batch]).append_column("date", day)
-    names = ["topic", "brokerName", "queueId", "date"]
-    for entry in table.group_by(names).aggregate([]).to_pylist():
-        mask = None
-        for name in names:
-            same = pc.equal(table.column(name), entry[name])
-            mask = same if mask is None else pc.and_(mask, same)
-        key = (entry["topic"], entry["brokerName"], entry["queueId"], entry["date"])
-        yield key, table.filter(mask).drop_columns(["topic", "date"])
-
-
-class _OpenFile:
-    def __init__(self, staging: str, key: tuple[str, str, int, str], schema: pa.Schema) -> None:
-        import pyarrow.parquet as parquet
-
-        self._key = key
-        self._path = f"{staging}/{uuid.uuid4().hex}.parquet"
-        self._writer = parquet.ParquetWriter(self._path, schema, compression=COMPRESSION)
-        self._start: int | None = None
-        self._end = 0
-        self._rows = 0
-
-    def write(self, rows: pa.Table) -> None:
-        offsets = rows.column("queueOffset")
-        self._start = offsets[0].as_py() if self._start is None else self._start
-        self._end = offsets[-1].as_py() + 1
-        self._rows += rows.num_rows
-        self._writer.write_table(rows)
-
-    def close(self) -> dict[str, Any]:
-        self._writer.close()
-        topic, broker, queue_id, date = self._key
-        return {
-            "topic": topic,
-            "date": date,
-            "broker": broker,
-            "queue_id": queue_id,
-            "start": self._start,
-            "end": self._end,
-            "rows": self._rows,
-            "size": Path(self._path).stat().st_size,
-            "staged": self._path,
-        }
