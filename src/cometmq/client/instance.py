@@ -49,6 +49,17 @@ log = logging.getLogger(__name__)
 INNER_PRODUCER = "CLIENT_INNER_PRODUCER"
 DISCOVERY_INTERVAL_S = 120.0
 VIP_PORT_DISTANCE = 2
+# With vip_channel these still go to the ordinary port: brokers know clients by it, and pulls are not served
+# on the other.
+NOT_VIP = frozenset(
+    {
+        RequestCode.PULL_MESSAGE,
+        RequestCode.HEART_BEAT,
+        RequestCode.UNREGISTER_CLIENT,
+        RequestCode.END_TRANSACTION,
+        RequestCode.GET_BROKER_CONFIG,
+    }
+)
 
 
 class ConsumerMember(Protocol):
@@ -99,6 +110,8 @@ class Instance:
         self._closed = False
         self._pipes: dict[str, SendPipe] = {}
         self._refresh_soon: set[str] = set()
+        self._heartbeat_task: asyncio.Task[None] | None = None  # the one under way
+        self._next_heartbeat: asyncio.Task[None] | None = None  # the one after it
 
     # --- life ---
 
@@ -168,6 +181,8 @@ class Instance:
 
     async def invoke(self, address: str, command: RemotingCommand, timeout_ms: int) -> RemotingCommand:
         self.check_usable()
+        if self.settings.vip_channel and command.code not in NOT_VIP:
+            address = self._address(address)
         return await self._call(address, self.signed(command), timeout_ms)
 
     async def _call(self, address: str, command: RemotingCommand, timeout_ms: int) -> RemotingCommand:
@@ -297,7 +312,23 @@ class Instance:
             await self.heartbeat()
 
     async def heartbeat(self) -> None:
-        """Tell every known broker who we are; returns when all have answered or failed."""
+        """Tell every known broker who we are; returns when all have answered or failed.
+
+        Wishes that come while one is under way share the next one.
+        """
+        waiting = self._next_heartbeat
+        if waiting is None:
+            waiting = asyncio.ensure_future(self._heartbeat_after(self._heartbeat_task))
+            self._next_heartbeat = waiting
+        await asyncio.shield(waiting)
+
+    async def _heartbeat_after(self, running: asyncio.Task[None] | None) -> None:
+        if running is not None and not running.done():
+            await asyncio.wait([running])
+        self._heartbeat_task, self._next_heartbeat = self._next_heartbeat, None
+        await self._heartbeat_everywhere()
+
+    async def _heartbeat_everywhere(self) -> None:
         body = self.heartbeat_data().encode()
         addresses = self.routes.addresses(masters_only=not self.consumers)
         await asyncio.gather(*(self._heartbeat_to(address, body) for address in addresses))

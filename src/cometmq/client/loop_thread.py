@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, Generic, TypeVar
 
+from cometmq.client import forks
 from cometmq.errors import ClientClosed, Timeout
 
 T = TypeVar("T")
@@ -63,6 +64,7 @@ class LoopThread:
         self.loop = loop_factory()
         self._thread = threading.Thread(target=self._main, name=name, daemon=True)
         self._closed = False
+        self._generation = forks.generation()
         self._thread.start()
 
     def _main(self) -> None:
@@ -85,7 +87,8 @@ class LoopThread:
             raise RuntimeError("a blocking call was made on the client's own loop thread; await it instead")
         if not self.alive:
             work.close()
-            raise ClientClosed("this client is closed, or was made before fork(); make a new one")
+            forks.check(self._generation)
+            raise ClientClosed("this client is closed; make a new one")
         call = _Call(work)
         self.loop.call_soon_threadsafe(call.begin)
         try:

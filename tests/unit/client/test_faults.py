@@ -357,8 +357,11 @@ async def test_an_ordinary_request_over_a_silent_connection_replaces_it(proxied:
         address = proxied.broker_address
         connection = mq.instance.remoting.open_connections()[address]
         proxied.proxy.stall()
-        with pytest.raises(Timeout):
-            await mq.instance.brokers.call(address, 30, None, timeout_ms=200)
+        for _ in range(5):  # an answer that was under way may still arrive during the first
+            with pytest.raises(Timeout):
+                await mq.instance.brokers.call(address, 30, None, timeout_ms=200)
+            if connection.closed:
+                break
         assert connection.closed
         proxied.proxy.resume()
         assert await mq.admin.max_offset(queue) == 0

@@ -278,3 +278,14 @@ async def test_namespaces_keep_names_apart(cometmq_servers: str, topic: str, gro
                 break
         assert group in await inside.admin.groups()
         assert f"NSX%{group}" in await outside.admin.groups()
+
+
+async def test_the_vip_channel_is_used_when_asked_for(cometmq_servers: str, topic: str, group: str) -> None:
+    async with Client(cometmq_servers, vip_channel=True) as mq:
+        await mq.admin.create_topic(topic, queues=1)
+        assert (await mq.producer("p").send(Message(topic, b"x"))).ok
+        async with mq.consumer(group, topic, start=StartFrom.FIRST) as consumer:
+            message = await asyncio.wait_for(anext(consumer), 20)
+            await message.ack()
+        ports = {int(address.rpartition(":")[2]) for address in mq.instance.remoting.open_connections()}
+        assert any(port - 2 in ports for port in ports)
