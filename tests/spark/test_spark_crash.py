@@ -45,6 +45,7 @@ def run_driver(*arguments: str, kill_after_s: float | None = None) -> bool:
     if kill_after_s is not None:
         timer.start()
     lines += process.stdout.readlines()
+    process.stdout.close()
     process.wait()
     timer.cancel()
     kill_group(process.pid)  # a JVM outlives its driver by a moment
