@@ -26,6 +26,7 @@ def broker_families(broker: Broker) -> Iterator[Family]:
     yield _lag(broker)
     yield from _store(broker)
     yield from _held_pulls(broker)
+    yield from _waiting(broker)
     yield from _clients(broker)
     yield from _process()
     yield from net_families(broker.net_metrics, "broker")
@@ -103,6 +104,17 @@ def _lag(broker: Broker) -> Family:
         behind = [broker.store.max_offset(topic, queue) - offset for queue, offset in queues.items()]
         family.add(sum(lag for lag in behind if lag > 0), group=group, topic=topic)
     return family
+
+
+def _waiting(broker: Broker) -> Iterator[Family]:
+    yield (
+        Family("cometmq_messages_waiting", "Messages that wait for their time or for their commit")
+        .add(broker.delay.pending, kind="delay_level")
+        .add(broker.timers.pending, kind="timer")
+        .add(broker.transactions.pending, kind="transaction")
+    )
+    yield _total("cometmq_transaction_checks", "Questions to producers", broker.transactions.checks_sent)
+    yield _total("cometmq_transactions_given_up", "Transactions nobody ended", broker.transactions.given_up)
 
 
 def _store(broker: Broker) -> Iterator[Family]:

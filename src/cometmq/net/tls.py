@@ -34,7 +34,7 @@ CLIENT_AUTH_MODES = ("none", "optional", "require")
 
 
 def _key(name: str, default: Any) -> Any:
-    return field(default=default, metadata={"key": name})
+    return field(default=default, metadata={"key": name}, repr="assword" not in name)
 
 
 _MODE = _key("tls.server.mode", TlsMode.PERMISSIVE)

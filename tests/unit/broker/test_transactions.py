@@ -11,6 +11,8 @@ from live_broker import LiveBroker, LiveClient, eventually, live_broker
 from message_kit import StoppedClock, arrived, calm, fields_of, props, stored
 
 from cometmq.broker.topics import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
+from cometmq.metrics.broker import broker_families
+from cometmq.metrics.exposition import render
 from cometmq.protocol.codes import RequestCode
 from cometmq.protocol.command import RemotingCommand
 from cometmq.protocol.headers import (
@@ -662,5 +664,20 @@ def test_only_open_transactions_are_resumed(run: Any, tmp_path: Path) -> None:
             assert await resume(client, open_one.msg_id) == (0, None)
             assert (await end(client, open_one)).code == 0
             assert len(await stored(client, TOPIC, 1)) == 2
+
+    run(main())
+
+
+def test_waiting_messages_are_in_the_metrics(run: Any, tmp_path: Path) -> None:
+    async def main() -> None:
+        async with live_broker(tmp_path) as live:
+            client = live.client()
+            await client.create_topic(TOPIC)
+            await prepare(client)
+            await client.send(TOPIC, 0, properties=props(DELAY=18))
+            await client.send(TOPIC, 0, properties=props(TIMER_DELAY_SEC=3_600))
+            text = render(broker_families(live.broker))
+            for kind in ("delay_level", "timer", "transaction"):
+                assert f'cometmq_messages_waiting{{kind="{kind}"}} 1' in text
 
     run(main())
