@@ -21,6 +21,9 @@ _numbers = itertools.count(1)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--reference", action="store_true", help="run all interop tests on the Java servers, too"
+    )
     parser.addoption("--mqadmin-table", action="store_true", help="write tests/interop/mqadmin_table.md")
 
 
@@ -78,10 +81,15 @@ def comet_cluster(session_foundry: Foundry) -> Cluster:
     return session_foundry.cluster("comet").start()
 
 
-@pytest.fixture(params=["java", "comet"])
-def kind(request: pytest.FixtureRequest) -> str:
-    """Which servers the test runs on."""
-    return str(request.param)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """``kind`` is which servers a test runs on.
+
+    On the shared clusters every test runs on both. Servers of its own cost a test many seconds on the Java side,
+    where it only proves itself: that is left to ``--reference``.
+    """
+    if "kind" in metafunc.fixturenames:
+        both = "cluster" in metafunc.fixturenames or metafunc.config.getoption("--reference")
+        metafunc.parametrize("kind", ["java", "comet"] if both else ["comet"])
 
 
 @pytest.fixture
