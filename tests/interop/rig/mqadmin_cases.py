@@ -54,7 +54,7 @@ RATES = "rates depend on the moment of sampling"
 LOAD = "rates, load, times and sizes of two programs"
 OWN = "rates, times and object names of the Java consumer itself"
 MEASURED = "measured times"
-SETTINGS = "we have a few settings more"
+SETTINGS = "we have a few settings more, and print bitMapLengthConsumeQueueExt as configured"
 EVALUATED = "eval: we evaluate the filter also where there is no consume queue extension"
 
 TOPICS = [

@@ -7,6 +7,8 @@ import re
 NUMBER = re.compile(r"-?\d+(\.\d+)?(E-?\d+)?")
 # Names that the Java servers do not have: more settings of ours are no difference to a reader of the others.
 OURS_ONLY = {"bindAddress", "rmqAddressServerDomain", "rmqAddressServerSubGroup"}
+# The Java broker prints the length that its Bloom filter calculated over the configured one; ours the configured one.
+CALCULATED = {"bitMapLengthConsumeQueueExt"}
 
 
 def whole(text: str) -> object:
@@ -63,10 +65,11 @@ def keys(text: str) -> object:
 
 
 def settings(text: str) -> object:
-    """``name = value`` lines, without those that only we have."""
+    """``name = value`` lines, without those that only we have or that the Java broker calculates."""
     pairs = (line.partition("=") for line in text.splitlines() if "=" in line and "====" not in line)
     found = {name.strip(): value.strip() for name, _, value in pairs}
-    return [f"{name}={value}" for name, value in sorted(found.items()) if name not in OURS_ONLY]
+    left_out = OURS_ONLY | CALCULATED
+    return [f"{name}={value}" for name, value in sorted(found.items()) if name not in left_out]
 
 
 def running_info(text: str) -> object:
