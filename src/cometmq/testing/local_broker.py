@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from cometmq.client.client import Client
+from cometmq.client.isolation import hop
 from cometmq.client.loop_thread import LoopThread
 from cometmq.client.message import ReceivedMessage
 from cometmq.protocol.message import MessageExt
@@ -218,6 +219,14 @@ class LocalBroker:
         records: list[MessageExt] = self.call(self._read, topic)
         return [ReceivedMessage(record) for record in records]
 
+    @property
+    def _loop(self) -> asyncio.AbstractEventLoop:
+        assert self._thread is not None, "the broker is not started"
+        return self._thread.loop
+
+    async def _read_there(self, topic: str) -> list[MessageExt]:
+        return self._read(topic)
+
     def _read(self, topic: str) -> list[MessageExt]:
         store = self._broker.store
         config = self._broker.topics.find(topic)
@@ -255,7 +264,7 @@ class LocalBroker:
         """As ``wait``, without blocking the caller's loop."""
         deadline = time.monotonic() + timeout
         while True:
-            found = await asyncio.to_thread(self.messages, topic)
+            found = [ReceivedMessage(record) for record in await hop(self._loop, self._read_there(topic))]
             if len(found) >= count:
                 return found
             if time.monotonic() > deadline:
