@@ -55,3 +55,11 @@ def test_wrapper_drops_the_one_argument(tmp_path: Path) -> None:
         [str(home / "bin" / "java"), *arguments], capture_output=True, text=True, check=True
     ).stdout
     assert out.splitlines() == ["[-Xmx1g]", "[a b]", "[]", "[$x]"]
+
+
+def test_wrapper_in_a_directory_open_to_others_is_refused(tmp_path: Path) -> None:
+    home = tmp_path / "open"
+    home.mkdir()
+    home.chmod(0o777)
+    with pytest.raises(ConfigError, match="open to others"):
+        java.wrap(tmp_path / "real", home)

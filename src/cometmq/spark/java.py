@@ -92,10 +92,23 @@ def wrap(java: Path, directory: Path | None = None) -> Path:
     home = directory or Path(tempfile.gettempdir()) / f"cometmq-java-{os.getuid()}"
     script = home / "bin" / "java"
     text = _WRAPPER.format(java=java)
+    if home.exists():
+        _make_own(home)
     if not script.exists() or script.read_text("utf-8") != text:
-        script.parent.mkdir(parents=True, exist_ok=True)
+        _make_own(home)
+        script.parent.mkdir(exist_ok=True)
         fresh = script.with_name(f"java.{os.getpid()}")
         fresh.write_text(text, "utf-8")
         fresh.chmod(0o700)
         fresh.replace(script)  # several sessions may start at once
     return home
+
+
+def _make_own(home: Path) -> None:
+    """A directory nobody else can write: what stands in it is executed."""
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = home.stat()
+    if found.st_uid != os.getuid() or found.st_mode & 0o022:
+        raise ConfigError(
+            f"{home} belongs to somebody else or is open to others: remove it, or set JAVA_HOME."
+        )
