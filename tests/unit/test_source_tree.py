@@ -132,3 +132,9 @@ def test_command_line_starts_without_the_heavy_parts() -> None:
         "cometmq.broker.broker",
         "cometmq.client.client",
     }
+
+
+def test_test_files_have_names_of_their_own() -> None:
+    """pytest imports them by their bare names."""
+    names = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
+    assert len(names) == len(set(names))
