@@ -41,7 +41,7 @@ OTHER_STATE = {
 # The remark is the text of a Java exception.
 CODE_ONLY = {"probe_b_acl_update_when_disabled_50"}
 
-PRODUCER_BEGAN_MS = 1_794_778_955_500  # queries of the recordings name times
+PRODUCER_BEGAN_MS = 1_794_778_956_000  # queries of the recordings name times
 PROBES_BEGAN_MS = 1_794_779_059_000
 
 

@@ -111,6 +111,7 @@ class PlainSendPath:
         return (
             bool(self._sends.topics)
             and broker.acl is None
+            and not broker.config.enable_multi_dispatch  # items of a batch may name light queues
             and broker.config.writable
             and broker.flow_control.refusal() is None
             and broker.now_ms() >= broker.config.start_accept_send_request_time_stamp
