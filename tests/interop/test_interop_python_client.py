@@ -189,13 +189,15 @@ def test_messages_of_java_arrive_whole_here(
 
     async def main() -> list[ReceivedMessage]:
         got: list[ReceivedMessage] = []
-        async with Client(cluster.namesrv) as mq:
-            async with mq.consumer(group, topic, start=StartFrom.FIRST) as consumer:
-                async for message in consumer:
-                    async with message.process():
-                        got.append(message)
-                    if len(got) == 3:
-                        return got
+        async with (
+            Client(cluster.namesrv) as mq,
+            mq.consumer(group, topic, start=StartFrom.FIRST) as consumer,
+        ):
+            async for message in consumer:
+                async with message.process():
+                    got.append(message)
+                if len(got) == 3:
+                    return got
         return got
 
     found = {message.body: message for message in run(main())}
@@ -254,11 +256,13 @@ def test_a_message_that_failed_here_is_retried_at_java(
     java.producer(cluster.namesrv).send(topic, "try again", keys="k")
 
     async def fail_once() -> None:
-        async with Client(cluster.namesrv) as mq:
-            async with mq.consumer(group, topic, start=StartFrom.FIRST) as consumer:
-                async for message in consumer:
-                    await message.retry(delay_level=1)
-                    return
+        async with (
+            Client(cluster.namesrv) as mq,
+            mq.consumer(group, topic, start=StartFrom.FIRST) as consumer,
+        ):
+            async for message in consumer:
+                await message.retry(delay_level=1)
+                return
 
     run(fail_once())
     consumer = java.push(cluster.namesrv, group, {topic: "*"})
