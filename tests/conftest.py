@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import tarfile
 from collections.abc import Callable, Coroutine
@@ -10,6 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+# In CI the property tests try the same examples every time; at a desk they look for new ones.
+settings.register_profile("ci", derandomize=True, deadline=None)
+if os.environ.get("CI"):
+    settings.load_profile("ci")
 
 GOLDEN = Path(__file__).parent / "golden"
 

@@ -30,7 +30,13 @@ def run(work: Coroutine[Any, Any, Any], timeout: float = 60) -> Any:
 
 
 def test_the_whole_client_suite_passes(cluster: Cluster) -> None:
-    files = ["test_producer.py", "test_consumer.py", "test_stream.py", "test_client_transactions.py", "test_sync.py"]
+    files = [
+        "test_producer.py",
+        "test_consumer.py",
+        "test_stream.py",
+        "test_client_transactions.py",
+        "test_sync.py",
+    ]
     files += ["test_isolation.py", "test_send_frames.py"]
     done = subprocess.run(
         [

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from cometmq.errors import RemoteProtocolError
 from cometmq.protocol import properties as names
 from cometmq.protocol.message import MessageExt
-from cometmq.protocol.properties import encode_properties
+from cometmq.protocol.properties import join_properties
 from cometmq.protocol.record_cy import decode_record
 from cometmq.store.model import PutStatus, StoreMessage
 
@@ -33,7 +33,7 @@ def stored_message(store: MessageStore, physical_offset: int) -> MessageExt | No
 
 
 def properties_text(properties: Mapping[str, str]) -> bytes:
-    return encode_properties(dict(properties)).encode("utf-8", "surrogatepass")
+    return join_properties(dict(properties)).encode("utf-8", "surrogatepass")
 
 
 def copy_of(

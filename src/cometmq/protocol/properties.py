@@ -60,11 +60,16 @@ RESERVED_PROPERTIES = frozenset(
 )
 
 
-def encode_properties(properties: Mapping[str, str]) -> str:
-    """The properties string, without a trailing separator. A separator inside a name or value is refused."""
-    text = PROPERTY_SEPARATOR.join(
+def join_properties(properties: Mapping[str, str]) -> str:
+    """The properties string of what :func:`decode_properties` gave; a value may hold U+0001 again."""
+    return PROPERTY_SEPARATOR.join(
         [name + NAME_VALUE_SEPARATOR + value for name, value in properties.items()]
     )
+
+
+def encode_properties(properties: Mapping[str, str]) -> str:
+    """The properties string, without a trailing separator. A separator inside a name or value is refused."""
+    text = join_properties(properties)
     count = len(properties)
     if count and (text.count(NAME_VALUE_SEPARATOR) != count or text.count(PROPERTY_SEPARATOR) != count - 1):
         raise LocalProtocolError(

@@ -282,3 +282,10 @@ def test_fields_are_signed_in_the_order_of_utf16_units() -> None:
     assert acl_signature.signature(fields, b"", "s") == acl_signature.signature(
         {"a": "2", "b": "1"}, b"", "s"
     )
+
+
+def test_value_with_a_separator_survives_decoding_and_joining() -> None:
+    from cometmq.protocol.properties import decode_properties, join_properties
+
+    text = "a\x01b\x01c\x02d\x01e"
+    assert join_properties(decode_properties(text)) == text

@@ -33,7 +33,7 @@ from cometmq.protocol.bodies.topic import TopicConfig
 from cometmq.protocol.codes import RequestCode, ResponseCode
 from cometmq.protocol.command import RemotingCommand
 from cometmq.protocol.headers import BadHeader, SendMessageHeader
-from cometmq.protocol.properties import decode_properties, encode_properties
+from cometmq.protocol.properties import decode_properties, join_properties
 from cometmq.protocol.record_cy import split_batch
 from cometmq.protocol.sys_flag import MULTI_TAGS, TRANSACTION_MASK
 from cometmq.store.model import BatchItem, PutResult, PutStatus, StoreBatch, StoreMessage
@@ -226,7 +226,7 @@ def retry_target(
 def stored_properties(properties: dict[str, str]) -> bytes:
     """What a plain message keeps: all but WAIT, which only says how long to wait for the answer."""
     kept = {name: value for name, value in properties.items() if name != names.PROPERTY_WAIT}
-    return encode_properties(kept).encode("utf-8", "surrogatepass")
+    return join_properties(kept).encode("utf-8", "surrogatepass")
 
 
 def wait_store_ok(properties: dict[str, str]) -> bool:
@@ -274,7 +274,7 @@ def _send_batch(broker: Broker, send: Send) -> RemotingCommand | None:
     properties = decode_properties(header.properties or "")
     items = batch_items(command.body)
     shared = {**properties, names.PROPERTY_CLUSTER: broker.config.broker_cluster_name}
-    shared_text = encode_properties(shared).encode("utf-8", "surrogatepass")
+    shared_text = join_properties(shared).encode("utf-8", "surrogatepass")
     refusal = refuse_batch(broker, header, properties, items, len(command.body), len(shared_text))
     if refusal is not None:
         return answer(broker, command, refusal)
