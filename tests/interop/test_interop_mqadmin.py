@@ -35,6 +35,9 @@ ACL_COMMANDS = {
     "getAclConfig",
 }
 
+# Texts of two clusters depend on the moment; run alone: pytest -m slow tests/interop/test_interop_mqadmin.py
+pytestmark = [pytest.mark.interop, pytest.mark.slow]
+
 
 @dataclass
 class Side:
