@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 from sim.world import Violation, World
 
-from cometmq.broker.raft.core import Raft, RaftTimes, Role
-from cometmq.broker.raft.messages import Entry, EntryKind, HardState, Message, Snapshot, Step, Voter
+from cometmq.controller.raft.core import Raft, RaftTimes, Role
+from cometmq.controller.raft.messages import Entry, EntryKind, HardState, Message, Snapshot, Step, Voter
 
 TICK = 20  # milliseconds between ticks
 TIMES = RaftTimes(election_min=150, election_max=300, heartbeat=40)

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from sim.world import Violation, World
 
 from cometmq.broker.ha.epochs import Epochs
-from cometmq.broker.ha.group_state import NO_MASTER, GroupState, GroupView
 from cometmq.broker.ha.replica import (
     Ack,
     AlterSyncSet,
@@ -25,6 +24,7 @@ from cometmq.broker.ha.replica import (
     Send,
     Stream,
 )
+from cometmq.controller.group_state import NO_MASTER, GroupState, GroupView
 
 RECORD_SIZE = 8  # bytes; a record is its key
 BLANK = bytes(RECORD_SIZE)

@@ -19,14 +19,15 @@ MAY_IMPORT = {
     "protocol": set(),
     "store": {"protocol"},
     "net": {"protocol"},
-    "nameserver": {"protocol", "net", "metrics"},
-    "metrics": {"protocol", "net", "store", "broker", "nameserver"},
-    "broker": {"protocol", "net", "store", "metrics"},
+    "controller": {"protocol", "net"},
+    "nameserver": {"protocol", "net", "metrics", "controller"},
+    "metrics": {"protocol", "net", "store", "broker", "nameserver", "controller"},
+    "broker": {"protocol", "net", "store", "metrics", "controller"},
     "client": {"protocol", "net"},
     "admin": {"protocol", "net", "client"},
     "sync": {"protocol", "net", "client", "admin"},
     "spark": {"protocol", "client", "admin", "store"},
-    "testing": {"protocol", "net", "store", "broker", "nameserver", "client", "admin", "sync"},
+    "testing": {"protocol", "net", "store", "broker", "nameserver", "client", "admin", "sync", "controller"},
     "cli": {
         "protocol",
         "net",
@@ -39,6 +40,7 @@ MAY_IMPORT = {
         "testing",
         "metrics",
         "spark",
+        "controller",
     },
 }
 # The public Client hands out its admin functions; it imports them when asked.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cometmq.broker.ha.group_state import NO_MASTER, GroupState
+from cometmq.controller.group_state import NO_MASTER, GroupState
 
 
 def group(*replicas: int, min_in_sync: int = 2) -> GroupState:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from cometmq.broker.ha.epochs import Epochs
-from cometmq.broker.ha.group_state import NO_MASTER, GroupView
+from cometmq.controller.group_state import NO_MASTER, GroupView
 
 DATA_SIZE_MAX = 1 << 20
 

@@ -17,8 +17,8 @@ import enum
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from cometmq.broker.raft.log import RaftLog
-from cometmq.broker.raft.messages import (
+from cometmq.controller.raft.log import RaftLog
+from cometmq.controller.raft.messages import (
     AppendReply,
     AppendRequest,
     ElectNow,

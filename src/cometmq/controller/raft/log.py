@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from cometmq.broker.raft.messages import Entry, EntryKind, Snapshot, Voter
+from cometmq.controller.raft.messages import Entry, EntryKind, Snapshot, Voter
 
 
 class RaftLog:
