@@ -265,7 +265,8 @@ class Controller:
     def __init__(self, group: ReplicaGroup) -> None:
         self.group = group
         self.world = group.world
-        self.state = GroupState(min_in_sync=group.min_in_sync)
+        self.state = GroupState()
+        self.state.configure(group.min_in_sync)
         self.heard: dict[int, float] = {}
         self.ends: dict[int, tuple[int, int]] = {}
         self.starts: dict[int, int] = {}  # replica -> the start of it that registered last
@@ -302,7 +303,8 @@ class Controller:
             self.state.depose(view.master, view.epoch)
         view = self.state.view
         if view.master == NO_MASTER:
-            best = self.state.candidate({r: self.ends[r] for r in alive})
+            allowed = alive & self.state.electable()
+            best = max(allowed, key=lambda replica: (*self.ends[replica], -replica), default=None)
             if best is not None and self.state.elect(best, view.epoch, view.sync_set - alive):
                 for replica in self.starts:
                     self._answer(replica, None, None)
