@@ -10,3 +10,11 @@ Clock = Callable[[], int]
 
 def now_ms() -> int:
     return time.time_ns() // 1_000_000
+
+
+def boot_ms() -> int:
+    """Milliseconds since the machine was switched on; time in suspend counts, the wall clock does not matter."""
+    return time.clock_gettime_ns(_BOOT_CLOCK) // 1_000_000
+
+
+_BOOT_CLOCK = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", 0))

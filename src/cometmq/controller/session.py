@@ -1,0 +1,257 @@
+"""ControllerSession: how a replica stays known to the controllers. Runs on the loop of its broker.
+
+It finds the leader, sends heartbeats on a connection of its own, and hands out what the controllers decided, pushed or
+answered, whichever comes first. A lease counts from the moment its heartbeat was *sent*, on a clock that goes on while
+the machine sleeps.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+import msgspec
+
+from cometmq.clock import Clock, boot_ms
+from cometmq.controller.config import SessionTimes
+from cometmq.controller.replicas import GroupSnapshot, ReplicaIdentity, ReplicaStatus
+from cometmq.controller.wire import (
+    LEADER_FIELD,
+    AlterSyncSetBody,
+    Body,
+    ControllerCode,
+    HeartbeatBody,
+    RegisterBody,
+    RegisteredBody,
+    ResignBody,
+    SnapshotBody,
+    request,
+)
+from cometmq.errors import BrokerError, ConnectionLost, Timeout
+from cometmq.net.client import RemotingClient
+from cometmq.net.config import NetConfig
+from cometmq.net.connection import Connection
+from cometmq.protocol.command import RemotingCommand
+
+__all__ = ["ControllerSession", "GroupSnapshot", "ReplicaIdentity", "ReplicaStatus", "SessionTimes"]
+
+log = logging.getLogger(__name__)
+
+RETRY_MS = 50  # between controllers that do not lead
+CONNECT_MS = 500  # a controller on a machine that is gone must not keep us from the others
+CALL_MS = 3_000
+
+
+class ControllerSession:
+    def __init__(
+        self,
+        peers: Iterable[str],
+        identity: ReplicaIdentity,
+        status: Callable[[], ReplicaStatus],
+        on_view: Callable[[GroupSnapshot], None],
+        times: SessionTimes | None = None,
+        *,
+        on_answer: Callable[[GroupSnapshot, int | None], None] | None = None,
+        now: Clock = boot_ms,
+    ) -> None:
+        """``on_view`` gets every snapshot that is newer than the last. ``on_answer`` gets the snapshot of every
+        answered heartbeat, and when that heartbeat was sent if the answer grants a lease (else None)."""
+        self.peers = list(peers)
+        self.identity = identity
+        self.snapshot: GroupSnapshot | None = None
+        self.leader_address = ""
+        self.lease_until = -1
+        self.answered_at = -1  # when the last answered heartbeat was sent
+        self._times = times or SessionTimes()
+        self._status = status
+        self._on_view = on_view
+        self._on_answer = on_answer
+        self._now = now
+        self._leased_epoch = 0
+        self._registered = asyncio.Event()
+        self._poke = asyncio.Event()
+        self._how: tuple[bool, bool] = (False, False)  # unclean, corrupt: as we registered first
+        net = NetConfig(connect_timeout_millis=CONNECT_MS)
+        self._beats = RemotingClient({ControllerCode.ROLE_CHANGED: self._pushed}, config=net)
+        self._calls = RemotingClient(config=net)
+        self._rotation = itertools.cycle(self.peers)
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Heartbeats begin as soon as ``register`` has succeeded."""
+        self._task = asyncio.create_task(self._beat_forever(), name="controller-session")
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        await self._beats.close(grace_ms=100)
+        await self._calls.close(grace_ms=100)
+
+    # -- what the replica asks --------------------------------------------------------------------------------------
+
+    @property
+    def replica_id(self) -> int:
+        return self.identity.replica_id
+
+    def lease_valid(self, now: int | None = None) -> bool:
+        """``now`` in milliseconds of ``cometmq.clock.boot_ms``."""
+        held = self.snapshot is not None and self.snapshot.view.master == self.identity.replica_id
+        return held and (self._now() if now is None else now) < self.lease_until
+
+    def poke(self) -> None:
+        """Send a heartbeat now: something changed that the controllers should know (a stream was closed)."""
+        self._poke.set()
+
+    async def register(self, unclean: bool = False, corrupt: bool = False, timeout_ms: int = 60_000) -> int:
+        """Become known; returns our id. Waits for a leader; raises BrokerError when we are refused."""
+        self._how = (unclean, corrupt)
+        me = self.identity
+        body = RegisterBody(
+            me.group,
+            me.replica_id,
+            me.store_id,
+            me.address,
+            me.ha_address,
+            me.caps,
+            unclean,
+            corrupt,
+            me.settings,
+        )
+        answer = await self._call(ControllerCode.REGISTER, body, timeout_ms)
+        if answer.code != 0:
+            raise BrokerError(answer.code, answer.remark, self.leader_address)
+        found = msgspec.json.decode(answer.body, type=RegisteredBody)
+        self.identity = replace(me, replica_id=found.replica_id)
+        self._registered.set()
+        return found.replica_id
+
+    async def alter_sync_set(self, epoch: int, set_version: int, members: Iterable[int]) -> bool:
+        """False: refused, or not known; ask again while it is wanted."""
+        me = self.identity
+        body = AlterSyncSetBody(me.group, me.replica_id, epoch, set_version, tuple(sorted(members)))
+        return await self._decided(ControllerCode.ALTER_SYNC_SET, body)
+
+    async def resign(self, epoch: int, preferred: int | None = None) -> bool:
+        """Hand over: True when another master is elected."""
+        me = self.identity
+        return await self._decided(
+            ControllerCode.RESIGN, ResignBody(me.group, me.replica_id, epoch, preferred or 0)
+        )
+
+    async def _decided(self, code: ControllerCode, body: Body) -> bool:
+        try:
+            answer = await self._call(code, body, CALL_MS)
+        except (Timeout, ConnectionLost) as error:
+            log.warning("controller request=%s unanswered: %s", code.name, error)
+            return False
+        if answer.code == 0:
+            self._take(answer)
+            return True
+        log.info("controller request=%s refused: %s", code.name, answer.remark)
+        return False
+
+    # -- finding the leader -----------------------------------------------------------------------------------------
+
+    async def _call(self, code: ControllerCode, body: Body, timeout_ms: int) -> RemotingCommand:
+        """Ask the leader, whoever that is; the timeout covers the search."""
+        deadline = self._now() + timeout_ms
+        while True:
+            left = deadline - self._now()
+            if left <= 0:
+                raise Timeout(
+                    f"No leader among the controllers {', '.join(self.peers)} within {timeout_ms} ms."
+                )
+            address = self.leader_address or next(self._rotation)
+            try:
+                answer = await self._calls.invoke(address, request(code, body), min(left, CALL_MS))
+            except (ConnectionLost, Timeout):
+                self._lost(address)
+            else:
+                if answer.code != ControllerCode.NOT_LEADER:
+                    self.leader_address = address
+                    return answer
+                self._redirect(address, answer)
+            if not self.leader_address:
+                await asyncio.sleep(RETRY_MS / 1000)
+
+    def _lost(self, address: str) -> None:
+        if self.leader_address == address:
+            self.leader_address = ""
+
+    def _redirect(self, address: str, answer: RemotingCommand) -> None:
+        hint = (answer.ext_fields or {}).get(LEADER_FIELD, "")
+        self.leader_address = hint if hint != address else ""
+
+    # -- heartbeats -------------------------------------------------------------------------------------------------
+
+    async def _beat_forever(self) -> None:
+        await self._registered.wait()
+        while True:
+            sent = self._now()
+            self._poke.clear()
+            answered = await self._beat(sent)
+            pause = self._times.heartbeat - (self._now() - sent) if answered else self._retry_pause()
+            if pause > 0:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._poke.wait(), pause / 1000)
+
+    def _retry_pause(self) -> int:
+        return 0 if self.leader_address else RETRY_MS
+
+    async def _beat(self, sent: int) -> bool:
+        me = self.identity
+        body = HeartbeatBody(me.group, me.replica_id, me.store_id, self._status(), self._leased_epoch)
+        address = self.leader_address or next(self._rotation)
+        try:
+            answer = await self._beats.invoke(
+                address, request(ControllerCode.HEARTBEAT, body), self._times.lease
+            )
+        except (ConnectionLost, Timeout):
+            self._lost(address)
+            return False
+        if answer.code == ControllerCode.NOT_LEADER:
+            self._redirect(address, answer)
+            return False
+        self.leader_address = address
+        if answer.code == ControllerCode.NOT_REGISTERED:
+            await self._register_again()
+        elif answer.code == 0:
+            self._answered(answer, sent)
+        else:
+            log.warning("heartbeat refused by controller=%s: %s", address, answer.remark)
+        return True
+
+    async def _register_again(self) -> None:
+        """The controllers do not know us (their group is new): what we said at our start still holds."""
+        try:
+            await self.register(*self._how, timeout_ms=self._times.timeout)
+        except (BrokerError, Timeout, ConnectionLost) as error:
+            log.error(
+                "group=%s replica=%s is not registered: %s", self.identity.group, self.replica_id, error
+            )
+
+    def _answered(self, answer: RemotingCommand, sent: int) -> None:
+        body = self._take(answer)
+        self.answered_at = sent
+        granted = body.lease and body.view.master == self.identity.replica_id
+        if granted:
+            self.lease_until = max(self.lease_until, sent + self._times.lease)
+            self._leased_epoch = body.view.epoch
+        if self._on_answer is not None:
+            self._on_answer(body.snapshot(), sent if granted else None)
+
+    def _take(self, answer: RemotingCommand) -> SnapshotBody:
+        body = msgspec.json.decode(answer.body, type=SnapshotBody)
+        known = self.snapshot
+        if known is None or body.revision > known.revision:
+            self.snapshot = body.snapshot()
+            self._on_view(self.snapshot)
+        return body
+
+    def _pushed(self, _connection: Connection, command: RemotingCommand) -> None:
+        self._take(command)
