@@ -90,6 +90,7 @@ class SimLog:
     cells: bytearray = field(default_factory=bytearray)  # what the page cache holds
     synced: bytearray = field(default_factory=bytearray)  # what the disk holds
     epochs: Epochs = field(default_factory=Epochs)
+    min_offset: int = 0
     max_offset: int = 0
     flushed_offset: int = 0
     zeroing: bool = True
@@ -110,6 +111,9 @@ class SimLog:
         if self.zeroing:
             self.cells[offset:] = b""
             self.synced[offset:] = b""
+
+    def begin_anew(self, offset: int) -> None:
+        self.truncate(offset)
 
     def save_epochs(self, epochs: Epochs) -> None:
         self.epochs = epochs

@@ -38,6 +38,7 @@ class CommitLog:
         self.position = 0  # after its last record
         self._limit = 0  # the current file has blocks up to here
         self._tell_at = 0
+        self._ahead_size = ahead_size
         self.preparer = Preparer(self.directory, self.file_size, ahead_size, open_files.ops)
         self._advance_step = min(ADVANCE_STEP, max(ahead_size // 4, 4096))
 
@@ -221,6 +222,28 @@ class CommitLog:
         if end_offset < file.end:
             file.clear_from(end_offset - file.start)
         self.end_at(end_offset)
+
+    def cut(self, end_offset: int) -> None:
+        """As truncate(), while the log is in use."""
+        self._renew_preparer()
+        self.truncate(end_offset)
+        if self._current is None:
+            self.position = 0
+        self.preparer.start()
+
+    def forget_files(self) -> None:
+        """Begin without any file, while in use; the files themselves stay where they are."""
+        self._renew_preparer()
+        for file in self.files:
+            file.unmap()
+        self.files = []
+        self._use(None, 0)
+        self.preparer.start()
+
+    def _renew_preparer(self) -> None:
+        """A file made ahead stands where the log will not come by soon: it would look like a gap at the next start."""
+        self.stop()
+        self.preparer = Preparer(self.directory, self.file_size, self._ahead_size, self.open_files.ops)
 
     def end_at(self, end_offset: int) -> None:
         """Go on writing at this offset of the last file; what lies behind is known to be zero."""

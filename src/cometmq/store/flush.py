@@ -126,6 +126,21 @@ class LogFlusher:
         while self._waiting and (self._waiting[0].done or self._waiting[0].deadline_s <= now):
             self._waiting.popleft().finish(False)
 
+    def held_off(self) -> threading.Lock:
+        """Nothing is flushed while this is held."""
+        return self._lock
+
+    def go_back(self, end_offset: int) -> None:
+        """The log was cut here, and that is on disk. Only while held off."""
+        for start in [
+            start for start in self._descriptors if start >= end_offset - end_offset % self._log.file_size
+        ]:
+            os.close(self._descriptors.pop(start))
+        self.flushed_offset = end_offset
+        overdue = [waiter for waiter in self._waiting if waiter.end_offset > end_offset]
+        for waiter in overdue:
+            waiter.finish(False)
+
     # Thread
 
     def _run(self) -> None:

@@ -55,6 +55,10 @@ class QueueFlusher:
             self._thread.join()
             self._thread = None
 
+    def held_off(self) -> threading.Lock:
+        """Nothing is flushed while this is held."""
+        return self._lock
+
     def flush_all(self) -> bool:
         """Everything dispatched so far to disk, then the checkpoint; any thread. False if something failed."""
         with self._lock:

@@ -152,11 +152,11 @@ class QueueTable(Dispatcher):
         size: int,
         tags_code: int,
     ) -> None:
-        for (name, queue_id), queue_offset in self._other_queues(found, own[1]).items():
+        for (name, queue_id), queue_offset in self.other_queues(found, own[1]).items():
             if (name, queue_id) != own and is_queue_name(name):
                 self.append(self.topic_queues(name), queue_id, queue_offset, physical_offset, size, tags_code)
 
-    def _other_queues(self, found: dict[bytes, bytes], queue_id: int) -> dict[tuple[bytes, int], int]:
+    def other_queues(self, found: dict[bytes, bytes], queue_id: int) -> dict[tuple[bytes, int], int]:
         """The additional queues of a message, each once, with its offset there."""
         names = found.get(b"INNER_MULTI_DISPATCH", b"").split(MULTI_DISPATCH_SEPARATOR.encode())
         offsets = found.get(b"INNER_MULTI_QUEUE_OFFSET", b"").split(MULTI_DISPATCH_SEPARATOR.encode())

@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 from cometmq.clock import Clock, now_ms
@@ -25,11 +26,13 @@ from cometmq.store.file_ops import FileOps
 from cometmq.store.flush import FlushCallback, LogFlusher
 from cometmq.store.index import Index
 from cometmq.store.lock_file import LockFile
+from cometmq.store.log_cut import LogCut
 from cometmq.store.mapped_file import OpenFiles, raise_descriptor_limit
 from cometmq.store.model import (
     AppendSpace,
     Buffer,
     GetResult,
+    GetStatus,
     MessageFilter,
     PutResult,
     PutStatus,
@@ -38,6 +41,7 @@ from cometmq.store.model import (
     StoreBatch,
     StoreMessage,
 )
+from cometmq.store.next_offsets import NextOffsets
 from cometmq.store.queue_flush import QueueFlusher
 from cometmq.store.queue_scan_cy import ENTRY_SIZE
 from cometmq.store.queue_table import WAITING_TOPICS, FilterBitMap, QueueTable
@@ -75,6 +79,10 @@ class MessageStore:
         # Delivers a callback to the loop thread; the broker injects loop.call_soon_threadsafe.
         self.call_soon: Callable[..., Any] = lambda callback, *args: callback(*args)
         self.on_append: Callable[[], None] | None = None  # called when the log has grown (replication)
+        self.may_append: Callable[[], bool] | None = None  # asked before each put (replication)
+        self._confirmed: int | None = (
+            None  # queues know records below this offset only; None: all (no replica)
+        )
         root = config.store_path_root_dir
         self._abort = root / "abort"
         self._lock = LockFile(root / "lock")
@@ -91,6 +99,9 @@ class MessageStore:
         self._times = TimeSearch(self.commit_log)
         self._flusher = LogFlusher(self.commit_log, config, self.checkpoint, self._call_soon)
         self._queue_flusher = QueueFlusher(self.table, self.index, config, self.checkpoint)
+        self.log_cut = LogCut(
+            config, self.commit_log, self.table, self.index, self._flusher, self._queue_flusher
+        )
         self.retention = Retention(config, self.commit_log, self._follow_log, started_ms=now_ms())
         self.dispatch_error: StoreError | None = None
         self._dispatched = 0  # physical offset up to which queues and index are complete
@@ -121,8 +132,11 @@ class MessageStore:
 
     # Life
 
-    def open(self) -> RecoveryReport:
-        """Take the lock, load, recover, dispatch what is behind, start the threads. Raises StoreError."""
+    def open(self, confirmed_offset: int | None = None) -> RecoveryReport:
+        """Take the lock, load, recover, dispatch what is behind, start the threads. Raises StoreError.
+
+        A replica says how much of its log is confirmed: only that is in the queues from then on (see ``confirm``).
+        """
         began = time.monotonic()
         try:
             self.config.store_path_root_dir.mkdir(parents=True, exist_ok=True)
@@ -135,6 +149,8 @@ class MessageStore:
         try:
             report = self._recover()
             self._start()
+            if confirmed_offset is not None:
+                self._hold_back(confirmed_offset)
         except BaseException:
             self._let_go()
             raise
@@ -195,13 +211,15 @@ class MessageStore:
         clean = self._flusher.healthy and self._flusher.flush()
         clean = self._queue_flusher.flush_all() and clean
         # A store that cannot vouch for its files keeps the abort file: the next start looks closer.
-        if clean and self._dispatched == self.commit_log.end_offset:
+        if clean and self._dispatched == self._dispatch_end:
             self._leave_clean()
         self._let_go()
 
     def _leave_clean(self) -> None:
-        with contextlib.suppress(OSError):  # without that file the next start only takes longer
-            save_tails(self.config.store_path_root_dir, self.commit_log, self.table)
+        # Without that file the next start only takes longer, and enters what was not confirmed now.
+        with contextlib.suppress(OSError):
+            if self._dispatched == self.commit_log.end_offset:
+                save_tails(self.config.store_path_root_dir, self.commit_log, self.table)
         self._abort.unlink(missing_ok=True)
 
     def kill_for_test(self) -> None:
@@ -237,6 +255,8 @@ class MessageStore:
             return PutStatus.SERVICE_NOT_AVAILABLE
         if self.dispatch_error is not None or not self._flusher.healthy:
             return PutStatus.SERVICE_NOT_AVAILABLE
+        if self.may_append is not None and not self.may_append():
+            return PutStatus.SERVICE_NOT_AVAILABLE
         return None
 
     def put(self, message: StoreMessage) -> PutResult:
@@ -263,6 +283,10 @@ class MessageStore:
         commit_log = self.commit_log
         view, start, base = commit_log.view, commit_log.position, commit_log.base
         end_offset = commit_log.advance(end_position)
+        if self._confirmed is not None:
+            if self.on_append is not None:
+                self.on_append()
+            return end_offset
         if self._dispatched != base + start:
             self._dispatch()  # a new file was begun, or queues are behind
             return end_offset
@@ -293,7 +317,7 @@ class MessageStore:
 
     def _dispatch(self) -> None:
         """Bring queues and index up to the end of the log; a failure is kept and tried again by tick()."""
-        log_end = self.commit_log.end_offset
+        log_end = self._dispatch_end
         try:
             while self._dispatched < log_end and self._dispatch_file(log_end):
                 pass
@@ -321,8 +345,9 @@ class MessageStore:
             self._dispatched = self.commit_log.min_offset
             return self.commit_log.min_offset >= 0 and self._dispatched < log_end
         view, start, end = file.buffer(), self._dispatched - file.start, min(log_end, file.end) - file.start
-        if end < file.size and self.role is not BrokerRole.SLAVE:
-            self.table.dispatch(view, start, end, file.start)  # our own records, complete
+        whole = self.role is not BrokerRole.SLAVE or self._confirmed is not None
+        if end < file.size and whole:
+            self.table.dispatch(view, start, end, file.start)  # records known to be complete
             self._dispatched = file.start + end
             return True
         scan = scan_records(view, start, end, file.start, False, file.size)
@@ -335,11 +360,66 @@ class MessageStore:
             return True
         return False
 
+    # Replicas: queues follow what is confirmed
+
+    @property
+    def _dispatch_end(self) -> int:
+        end = self.commit_log.end_offset
+        return end if self._confirmed is None else min(self._confirmed, end)
+
+    def _hold_back(self, confirmed_offset: int) -> None:
+        """Take out of the queues what recovery entered beyond this offset; from now on ``confirm`` enters it."""
+        self._confirmed = min(confirmed_offset, self.commit_log.end_offset)
+        self._writer.next_offsets = NextOffsets(self.table)
+        if self._confirmed < self._dispatched:
+            self.log_cut.cut_queues(self._confirmed)
+            self._dispatched = max(self._confirmed, self.commit_log.min_offset)
+
+    def confirm(self, physical_offset: int) -> None:
+        """Everything below is confirmed: queues, index and held pulls get it."""
+        if self._confirmed is not None and physical_offset > self._confirmed:
+            self._confirmed = physical_offset
+            self._dispatch()
+
+    def become_master(self) -> None:
+        """Begin to take messages: the free queue offsets come from the queues and the records not yet in them."""
+        offsets = self._writer.next_offsets
+        assert offsets is not None
+        offsets.clear()
+        at, end = self._dispatched, self.commit_log.end_offset
+        while at < end and (file := self.commit_log.file_at(at)) is not None:
+            offsets.count_records(file.buffer(), at - file.start, min(end - file.start, file.size))
+            at = file.end
+        self.role = BrokerRole.SYNC_MASTER
+
+    def become_slave(self) -> None:
+        self.role = BrokerRole.SLAVE
+        self.table.offsets_epoch += 1
+
+    def truncate(self, physical_offset: int) -> None:
+        """Cut the log and all that follows from it; on disk when it returns. Raises StoreError or OSError."""
+        self.log_cut.cut_log(physical_offset)
+        self._dispatched = min(self._dispatched, physical_offset)
+        if self._confirmed is not None:
+            self._confirmed = min(self._confirmed, physical_offset)
+        self._reader.own_from = min(self._reader.own_from, physical_offset)
+        self.table.offsets_epoch += 1
+
+    def begin_anew(self, aside: Path) -> None:
+        """Empty the store for another log; the old one is kept in the directory `aside`."""
+        self.log_cut.move_log(aside)
+        self._dispatched = self._reader.own_from = 0
+        if self._confirmed is not None:
+            self._confirmed = 0
+        self.table.offsets_epoch += 1
+
     def queue_offsets(self, topic: bytes, count: int = 0) -> memoryview:
         """Next queue offset by queue id, for at least `count` queues (format 'q', writable).
 
         Who writes records advances what it uses. Valid while `offsets_epoch` stays the same.
         """
+        if self._writer.next_offsets is not None:
+            return memoryview(self._writer.next_offsets.of(topic, count))
         return self.table.next_offsets(topic, count)
 
     @property
@@ -370,9 +450,19 @@ class MessageStore:
     ) -> GetResult:
         queue = self.table.find(topic, queue_id)
         result = self._reader.get(queue, queue_offset, max_count, max_bytes, filter)
+        if self._confirmed is not None and not result.count:
+            self._await_confirmation(result, topic, queue_id, queue_offset)
         if self.role is BrokerRole.SLAVE and not self.config.offset_check_in_slave and not result.count:
             self._keep_offset(result, queue_offset)
         return result
+
+    def _await_confirmation(self, result: GetResult, topic: str, queue_id: int, queue_offset: int) -> None:
+        """An offset that is taken but not confirmed yet is one to wait for, and not a wrong one."""
+        offsets = self._writer.next_offsets
+        if queue_offset <= result.max_offset or offsets is None:
+            return
+        if self.role is BrokerRole.SLAVE or queue_offset <= offsets.get(topic.encode(), queue_id):
+            result.status, result.next_offset = GetStatus.OFFSET_OVERFLOW_ONE, queue_offset
 
     @staticmethod
     def _keep_offset(result: GetResult, queue_offset: int) -> None:

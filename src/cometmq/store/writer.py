@@ -14,6 +14,7 @@ from cometmq.store.commit_log import CommitLog
 from cometmq.store.config import MESSAGE_SIZE_SLACK, StoreConfig
 from cometmq.store.dispatch_cy import properties_of_interest
 from cometmq.store.model import AppendSpace, PutResult, PutStatus, StoreBatch, StoreMessage
+from cometmq.store.next_offsets import NextOffsets
 from cometmq.store.queue_table import (
     LMQ_PREFIX,
     MULTI_DISPATCH_SEPARATOR,
@@ -50,6 +51,7 @@ class LogWriter:
         self._table = table
         self._commit = commit
         self._now_ms = now_ms
+        self.next_offsets: NextOffsets | None = None  # where queues are behind the log (replicas)
 
     def put(self, message: StoreMessage) -> PutResult:
         draft = self._draft(message)
@@ -115,6 +117,8 @@ class LogWriter:
             message.body, draft.properties, message.flag, message.sys_flag, message.born_timestamp_ms,
             message.born_host, message.store_host, message.reconsume_times, message.prepared_transaction_offset,
         )  # fmt: skip
+        if self.next_offsets is not None:
+            self._count(draft, queue_offset)
         return PutResult(
             PutStatus.PUT_OK, physical_offset, draft.size, queue_offset, -1, timestamp_ms, [physical_offset]
         )
@@ -147,6 +151,8 @@ class LogWriter:
                 item.body, strings[number], item.flag, batch.sys_flag, batch.born_timestamp_ms,
                 batch.born_host, batch.store_host, batch.reconsume_times, 0,
             )  # fmt: skip
+        if self.next_offsets is not None:
+            self.next_offsets.set(topic, batch.queue_id, first + len(batch.items))
         end_offset = self._commit(position)
         return PutResult(PutStatus.PUT_OK, offsets[0], sum(sizes), first, end_offset, timestamp_ms, offsets)
 
@@ -162,8 +168,24 @@ class LogWriter:
     def _next_offset(self, topic: str, queue_id: int, sys_flag: int) -> int:
         if sys_flag & TRANSACTION_MASK not in (0, TRANSACTION_COMMIT):
             return 0  # prepared and rolled-back records stand in no queue
+        return self._free_offset(topic, queue_id)
+
+    def _free_offset(self, topic: str, queue_id: int) -> int:
+        if self.next_offsets is not None:
+            return self.next_offsets.get(topic.encode(), queue_id)
         queue = self._table.find(topic, queue_id)
         return queue.max_offset if queue is not None else 0
+
+    def _count(self, draft: _Draft, queue_offset: int) -> None:
+        """The offsets of a record that no queue has yet are taken."""
+        assert self.next_offsets is not None
+        message = draft.message
+        if message.sys_flag & TRANSACTION_MASK in (0, TRANSACTION_COMMIT):
+            self.next_offsets.set(draft.topic, message.queue_id, queue_offset + 1)
+            for name in set(self._multi_dispatch(message)):
+                queue_id = self._table.multi_queue_id(name, message.queue_id)
+                if (name, queue_id) != (message.topic, message.queue_id):
+                    self.next_offsets.set(name.encode(), queue_id, self._free_offset(name, queue_id) + 1)
 
     # Additional queues
 
@@ -185,8 +207,7 @@ class LogWriter:
     def _with_multi_offsets(self, properties: bytes, names: list[str], queue_id: int) -> bytes:
         offsets = []
         for name in names:
-            queue = self._table.find(name, self._table.multi_queue_id(name, queue_id))
-            offsets.append(str(queue.max_offset if queue is not None else 0))
+            offsets.append(str(self._free_offset(name, self._table.multi_queue_id(name, queue_id))))
         text = MULTI_DISPATCH_SEPARATOR.join(offsets).encode()
         return _joined(properties, _MULTI_QUEUE_OFFSET + b"\x01" + text)
 

@@ -19,6 +19,7 @@ from cometmq.broker.ha.epochs import Epochs
 from cometmq.controller.group_state import NO_MASTER, GroupView
 
 DATA_SIZE_MAX = 1 << 20
+WINDOW_SIZE_MAX = 8 << 20  # bytes on their way to one follower
 
 
 class ReplicaRole(enum.Enum):
@@ -31,15 +32,19 @@ class ReplicaRole(enum.Enum):
 class ReplicaLog(Protocol):
     """Where the bytes are. ``save_epochs`` and ``truncate`` are durable when they return, ``append`` is not."""
 
+    min_offset: int
     max_offset: int
     flushed_offset: int
     epochs: Epochs
 
-    def read(self, offset: int, size_max: int) -> bytes: ...
+    def read(self, offset: int, size_max: int) -> bytes | memoryview: ...
 
-    def append(self, data: bytes) -> None: ...
+    def append(self, data: bytes | memoryview) -> None: ...
 
     def truncate(self, offset: int) -> None: ...
+
+    def begin_anew(self, offset: int) -> None:
+        """Keep what is there aside and go on with an empty log at this offset."""
 
     def save_epochs(self, epochs: Epochs) -> None: ...
 
@@ -73,6 +78,7 @@ class Welcome(NamedTuple):
     epoch: int
     epochs: Epochs
     max_offset: int
+    min_offset: int = 0
 
 
 class Data(NamedTuple):
@@ -81,7 +87,7 @@ class Data(NamedTuple):
     epoch: int
     offset: int
     confirm: int
-    body: bytes  # empty: a ping
+    body: bytes | memoryview  # empty: a ping
 
 
 class Ack(NamedTuple):
@@ -159,6 +165,7 @@ class Replica:
         min_in_sync: int,
         confirm: int = 0,
         acks_are_flushed: bool = False,
+        quorum: int = 0,
         times: ReplicaTimes | None = None,
         first_session: int = 0,
     ) -> None:
@@ -175,6 +182,7 @@ class Replica:
         self.outputs: list[Output] = []
         self._min_in_sync = min_in_sync
         self._acks_are_flushed = acks_are_flushed
+        self._quorum = quorum  # k of the rule "quorum", 0: all of the in-sync set
         self._times = times or ReplicaTimes()
         self._now = now
         self._session = first_session  # of our own stream as a follower
@@ -230,10 +238,16 @@ class Replica:
         if not self.may_append(now):
             return None
         self.log.append(data)
-        for follower, stream in self.streams.items():
-            self._pump(follower, stream)
-        self._advance_confirm()
+        self.grown(now)
         return self.log.max_offset
+
+    def grown(self, now: float) -> None:
+        """The driver has written to the log, after ``may_append``: send it on."""
+        self._now = now
+        if self.role is ReplicaRole.MASTER:
+            for follower, stream in self.streams.items():
+                self._pump(follower, stream)
+            self._advance_confirm()
 
     def may_append(self, now: float) -> bool:
         if self.role is not ReplicaRole.MASTER or len(self.view.sync_set) < self._min_in_sync:
@@ -311,12 +325,15 @@ class Replica:
         if not self._epoch_is_current(welcome.epoch):
             return
         point = self.log.epochs.consistent_point(self.log.max_offset, welcome.epochs, welcome.max_offset)
-        if point is None:
-            point = 0  # nothing in common: begin again
-        if not self._may_cut_to(point):
+        if not self._may_cut_to(point or 0):
             self.role = ReplicaRole.FAILED
             return
-        if point < self.log.max_offset:
+        if point is None or point < welcome.min_offset:
+            point = welcome.min_offset  # nothing in common, or its begin is gone there: begin again
+            if point or self.log.max_offset:
+                self.log.begin_anew(point)
+            self.confirm = min(self.confirm, point)
+        elif point < self.log.max_offset:
             self.log.truncate(point)
             self.confirm = min(self.confirm, point)
         self._master_epochs = welcome.epochs
@@ -382,7 +399,14 @@ class Replica:
         self.streams[hello.sender] = Stream(hello.session, self._now)
         self._send(
             hello.sender,
-            Welcome(self.me, hello.session, self.epoch, self.log.epochs, self.log.max_offset),
+            Welcome(
+                self.me,
+                hello.session,
+                self.epoch,
+                self.log.epochs,
+                self.log.max_offset,
+                self.log.min_offset,
+            ),
         )
 
     def _on_ack(self, ack: Ack) -> None:
@@ -407,16 +431,21 @@ class Replica:
 
     def _pump(self, follower: int, stream: Stream) -> None:
         """Send what is there; a frame holds bytes of one epoch."""
-        while 0 <= stream.next_offset < self.log.max_offset:
+        while (
+            0 <= stream.next_offset < self.log.max_offset
+            and stream.next_offset - stream.acked < WINDOW_SIZE_MAX
+        ):
             size = DATA_SIZE_MAX
             border = self.log.epochs.next_start(stream.next_offset)
             if border is not None:
                 size = min(size, border - stream.next_offset)
             body = self.log.read(stream.next_offset, size)
+            if not body:
+                return
             self._send_data(follower, stream, body)
             stream.next_offset += len(body)
 
-    def _send_data(self, follower: int, stream: Stream, body: bytes) -> None:
+    def _send_data(self, follower: int, stream: Stream, body: bytes | memoryview) -> None:
         stream.sent_at = self._now
         self._send(
             follower, Data(self.me, stream.session, self.epoch, stream.next_offset, self.confirm, body)
@@ -485,7 +514,15 @@ class Replica:
         if self.view.epoch != self.epoch or len(self.view.sync_set) < self._min_in_sync:
             return
         members = self._counted_members() | {self.me}
-        self.confirm = max(self.confirm, min(self._acknowledged(member) for member in members))
+        acknowledged = sorted((self._acknowledged(member) for member in members), reverse=True)
+        confirmed = acknowledged[self._ack_count(len(acknowledged)) - 1]
+        if self._quorum and confirmed < self._epoch_start:
+            return  # bytes of earlier masters count only together with one of ours (the epoch record)
+        self.confirm = max(self.confirm, confirmed)
+
+    def _ack_count(self, members: int) -> int:
+        """How many members must have a byte: all, or with the rule "quorum" k of them."""
+        return min(self._quorum, members) if self._quorum else members
 
     def _send(self, to: int, frame: Frame) -> None:
         self.outputs.append(Send(to, frame))
