@@ -205,9 +205,7 @@ class LogWriter:
         return not new or self._table.light_queue_count + new <= self.config.max_lmq_consume_queue_num
 
     def _with_multi_offsets(self, properties: bytes, names: list[str], queue_id: int) -> bytes:
-        offsets = []
-        for name in names:
-            offsets.append(str(self._free_offset(name, self._table.multi_queue_id(name, queue_id))))
+        offsets = [str(self._free_offset(name, self._table.multi_queue_id(name, queue_id))) for name in names]
         text = MULTI_DISPATCH_SEPARATOR.join(offsets).encode()
         return _joined(properties, _MULTI_QUEUE_OFFSET + b"\x01" + text)
 

@@ -1,4 +1,4 @@
-"""``ha/confirm``: how far the log was confirmed a second ago, or at the last orderly stop. A hint, never an upper bound.
+"""``ha/confirm``: how far the log was confirmed a second ago, or at the last stop. A hint, never trusted upward.
 
 8  confirm offset    8  epoch    4  CRC-32
 """

@@ -165,7 +165,6 @@ class Replica:
         min_in_sync: int,
         confirm: int = 0,
         acks_are_flushed: bool = False,
-        quorum: int = 0,
         times: ReplicaTimes | None = None,
         first_session: int = 0,
     ) -> None:
@@ -182,7 +181,6 @@ class Replica:
         self.outputs: list[Output] = []
         self._min_in_sync = min_in_sync
         self._acks_are_flushed = acks_are_flushed
-        self._quorum = quorum  # k of the rule "quorum", 0: all of the in-sync set
         self._times = times or ReplicaTimes()
         self._now = now
         self._session = first_session  # of our own stream as a follower
@@ -250,7 +248,7 @@ class Replica:
             self._advance_confirm()
 
     def may_append(self, now: float) -> bool:
-        if self.role is not ReplicaRole.MASTER or len(self.view.sync_set) < self._min_in_sync:
+        if self.role is not ReplicaRole.MASTER or len(self.view.sync_set) < self._enough:
             return False
         return self.has_lease(now) or self._all_streams_live()
 
@@ -511,18 +509,23 @@ class Replica:
         return min(stream.acked, stream.flushed) if self._acks_are_flushed else stream.acked
 
     def _advance_confirm(self) -> None:
-        if self.view.epoch != self.epoch or len(self.view.sync_set) < self._min_in_sync:
+        if self.view.epoch != self.epoch or len(self.view.sync_set) < self._enough:
             return
         members = self._counted_members() | {self.me}
         acknowledged = sorted((self._acknowledged(member) for member in members), reverse=True)
         confirmed = acknowledged[self._ack_count(len(acknowledged)) - 1]
-        if self._quorum and confirmed < self._epoch_start:
+        if self.view.ack_replicas and confirmed < self._epoch_start:
             return  # bytes of earlier masters count only together with one of ours (the epoch record)
         self.confirm = max(self.confirm, confirmed)
 
     def _ack_count(self, members: int) -> int:
         """How many members must have a byte: all, or with the rule "quorum" k of them."""
-        return min(self._quorum, members) if self._quorum else members
+        return min(self.view.ack_replicas, members) if self.view.ack_replicas else members
+
+    @property
+    def _enough(self) -> int:
+        """Members without which nothing is taken and nothing confirmed."""
+        return max(self._min_in_sync, self.view.min_in_sync)
 
     def _send(self, to: int, frame: Frame) -> None:
         self.outputs.append(Send(to, frame))

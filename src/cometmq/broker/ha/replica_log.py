@@ -1,0 +1,78 @@
+"""StoreLog: the log of a replica as its state machine sees it, over the real store. Loop thread only.
+
+Frames hold whole records, so that a log never ends in the middle of one, whoever becomes master. A disk that fails
+raises: what is not surely on disk must not be told to anybody.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from cometmq.broker.ha.epoch_file import EpochFile
+from cometmq.broker.ha.epochs import Epochs
+from cometmq.broker.ha.truncation import Truncation
+from cometmq.errors import StoreError
+from cometmq.store.scan_cy import scan_records
+from cometmq.store.store import MessageStore
+
+
+class StoreLog:
+    def __init__(
+        self, store: MessageStore, epochs: EpochFile, truncation: Truncation, directory: Path
+    ) -> None:
+        self._store = store
+        self._file = epochs
+        self._truncation = truncation
+        self._directory = directory
+        self._begin = 0  # where the first byte will stand while there is none
+
+    @property
+    def epochs(self) -> Epochs:
+        return self._file.epochs
+
+    @property
+    def min_offset(self) -> int:
+        return max(self._store.min_physical_offset, self._begin)
+
+    @property
+    def max_offset(self) -> int:
+        return max(self._store.max_physical_offset, self._begin)
+
+    @property
+    def flushed_offset(self) -> int:
+        return max(self._store.flushed_offset, self._begin)
+
+    def read(self, offset: int, size_max: int) -> memoryview:
+        """Whole records from an offset on, within one file; at least one, or the blank end of the file."""
+        part = self._store.read_log(offset, size_max)
+        if part is None:
+            raise StoreError(f"The log does not have offset {offset} any more.")
+        if len(part) < 8:
+            return part
+        scan = scan_records(part, 0, len(part), offset, False)
+        if scan.end:
+            return part[: scan.end]
+        size = int.from_bytes(part[:4], "big")
+        record = self._store.read_log(offset, size)
+        if record is None or len(record) != size or not size:
+            raise StoreError(f"The log has no record at offset {offset}.")
+        return record
+
+    def append(self, data: bytes | memoryview) -> None:
+        self._store.append_raw(self.max_offset, data)
+
+    def truncate(self, offset: int) -> None:
+        self._truncation.run(offset)
+
+    def begin_anew(self, offset: int) -> None:
+        """The old log is kept: an operator may want to look for what is only there."""
+        if self._store.max_physical_offset:
+            aside = self._directory / f"orphan-{time.strftime('%Y%m%d-%H%M%S')}-{self.max_offset}"
+            self._store.begin_anew(aside)
+        self._truncation.on_cut()
+        self._file.save(Epochs())
+        self._begin = offset
+
+    def save_epochs(self, epochs: Epochs) -> None:
+        self._file.save(epochs)
