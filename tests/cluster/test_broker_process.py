@@ -211,19 +211,6 @@ def fetch(url: str) -> str:
     return text
 
 
-def test_demo_runs_to_its_end(run: Any) -> None:
-    async def main() -> None:
-        demo = await asyncio.create_subprocess_exec(
-            *COMMAND, "demo", "--count", "50", stdout=PIPE, stderr=PIPE
-        )
-        output, errors = await asyncio.wait_for(demo.communicate(), READY_LIMIT_S)
-        assert demo.returncode == 0, errors.decode()
-        assert "pull tag 'paid'" in output.decode()
-        assert "order 1 was paid" in output.decode()
-
-    run(main())
-
-
 def test_version_help_and_unknown_commands(run: Any) -> None:
     async def main() -> None:
         async def call(*arguments: str) -> tuple[int | None, str]:

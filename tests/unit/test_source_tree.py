@@ -27,6 +27,7 @@ MAY_IMPORT = {
     "admin": {"protocol", "net", "client"},
     "sync": {"protocol", "net", "client", "admin"},
     "spark": {"protocol", "client", "admin", "store"},
+    "demo": {"protocol", "client", "admin", "spark"},
     "testing": {"protocol", "net", "store", "broker", "nameserver", "client", "admin", "sync", "controller"},
     "cli": {
         "protocol",
@@ -41,6 +42,7 @@ MAY_IMPORT = {
         "metrics",
         "spark",
         "controller",
+        "demo",
     },
 }
 # The public Client hands out its admin functions; it imports them when asked.

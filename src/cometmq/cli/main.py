@@ -23,7 +23,7 @@ EXIT_INTERRUPTED = 130
 # Subcommand -> module in cometmq.cli, what it does. In the order in which the help shows them.
 COMMANDS = {
     "standalone": ("standalone", "a NameServer and a broker in one process, ready to use"),
-    "demo": ("demo", "start a standalone, send and pull a few messages, show what happened"),
+    "demo": ("demo", "a service in a surge, with and without a broker, in about a minute"),
     "broker": ("broker", "run a broker; show and config look at a running one"),
     "nameserver": ("nameserver", "run a NameServer"),
     "admin": ("admin", "look at and change a cluster"),

@@ -21,7 +21,10 @@ def funnel(
     user_column: str = "keys",
     time_column: str = "bornTimestamp",
 ) -> DataFrame:
-    """Counts of users per step and window. Works on batch and streaming frames; events later than ``late`` are dropped.
+    """Counts of users per step and window, on batch and streaming frames; a stream drops events later than ``late``.
+
+    A batch is counted exactly. A stream is counted with a sketch (within a few per cent) that needs little state; ask
+    for the windows of a topic as a batch, again and again, where every user counts.
 
     With the registration example: ``funnel(df, ["register", "sms", "push", "coupon"])`` on a topic whose tags are the
     steps and whose keys are the users.
@@ -30,8 +33,6 @@ def funnel(
 
     counted = events.where(f.col(step_column).isin(list(steps))).withWatermark(time_column, late)
     windows = counted.groupBy(f.window(time_column, window))
-    columns = [
-        f.approx_count_distinct(f.when(f.col(step_column) == step, f.col(user_column))).alias(step)
-        for step in steps
-    ]
+    distinct = f.approx_count_distinct if events.isStreaming else f.count_distinct
+    columns = [distinct(f.when(f.col(step_column) == step, f.col(user_column))).alias(step) for step in steps]
     return windows.agg(*columns).select(f.col("window.start").alias("start"), *steps)
