@@ -27,14 +27,6 @@ class GroupView(NamedTuple):
     ack_replicas: int = 0  # k of the commit rule `quorum`; 0 is the rule `all`
 
 
-class ReplicaAddress(NamedTuple):
-    """Where one replica is reached, and what it can do."""
-
-    address: str = ""
-    ha_address: str = ""
-    caps: tuple[str, ...] = ()
-
-
 @dataclass(slots=True)
 class GroupState:
     view: GroupView = field(default_factory=GroupView)
@@ -43,13 +35,6 @@ class GroupState:
     )
     stores: dict[int, str] = field(default_factory=dict)  # replica id -> id of its store
     was_full: bool = False  # the in-sync set was once large enough: something may be confirmed
-    # What follows is kept for replicas and operators; no rule below depends on it.
-    addresses: dict[int, ReplicaAddress] = field(default_factory=dict)
-    removed: set[int] = field(default_factory=set)  # ids that are never given again
-    preferred_master: int = 0
-    min_in_sync_follows: bool = False  # 1 for up to two replicas, 2 for more
-    reason: str = ""  # why the present master was elected
-    possible_loss: bool = False  # the last election could not be sure of every confirmed byte
 
     def configure(self, min_in_sync: int, ack_replicas: int = 0) -> bool:
         """How much it takes to confirm. The master obeys it with the view, hence a new version of the set."""
