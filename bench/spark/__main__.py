@@ -1,198 +1,155 @@
-"""Speed of the Spark connector on one machine: reading, scanning, sending, and the least time of a micro-batch.
+"""Speed of the Spark connector on one machine, beside Spark's Kafka connector with a Kafka broker.
 
-    python -m bench.spark --count 1000000 --size 1024
+    python -m bench.spark [--count 1000000] [--size 1024] [--no-kafka] [--json FILE]
 
-Starts a broker of its own in a process of its own, fills a topic, and prints rows a second and CPU time a row. CPU time
-counts all processes below this one (JVM, workers) and not the broker's, which is told apart. Needs cometmq[spark];
-without Spark (``--no-spark``) only our own part is measured.
+Each side has a fresh broker and a fresh Spark (local, two cores) and does the same: write ``count`` rows (sink),
+read them back into nothing (batch read), run micro-batches of 100 rows (floor: the median). Ours also scans the
+store. CPU is that of Spark (JVM and Python workers) and of the broker, a row. Needs cometmq[spark]; the Kafka side
+needs Java and Maven and takes its jars from Maven Central once. The last connector there may be older than our
+Spark: then it runs on its own Spark, installed once beside the jars.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-from cometmq.protocol.codes import RequestCode
-from cometmq.protocol.headers import CreateTopicHeader
-from cometmq.spark.arrow_cy import decode_columns
-from cometmq.spark.cluster import Cluster
-from cometmq.spark.columns import BASIC
-from cometmq.spark.offsets import ranges_between
-from cometmq.spark.options import ClusterOptions, ReadOptions, WriteOptions
-from cometmq.spark.pulls import RangeReader
-from cometmq.spark.sending import Sender
-from cometmq.spark.sink_rows import OutgoingMessage
+from bench.spark import peers
+from bench.spark.measure import Measure
 
-TOPIC = "bench"
-QUEUES = 8
-TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+TOPICS = ("bench", "bench-warm")
+# What a row of ours is held against: the row of Kafka's, and the least ratio (of times: the greatest).
+BARS = {
+    "batch read": ("batch read", 1.5),
+    "store scan": ("batch read", 2.5),
+    "micro-batch floor": ("micro-batch floor", 1.5),
+    "sink": ("sink", 1.0),
+}
 
 
-@contextmanager
-def broker(store: Path, *settings: str) -> Iterator[tuple[str, str, int]]:
-    """NameServer, broker, pid."""
-    options = [word for setting in settings for word in ("-o", setting)]
-    command = [
-        sys.executable,
-        "-m",
-        "cometmq.cli.main",
-        "standalone",
-        "--port",
-        "0",
-        "--nameserver-port",
-        "0",
-    ]
-    process = subprocess.Popen([*command, "--store", str(store), *options], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    try:
+def run_jobs(python: str, plan: dict[str, object]) -> list[Measure]:
+    """The jobs of one side, in their own process; progress goes to stderr."""
+    from cometmq.spark.java import find_java
+
+    environment = os.environ | {
+        "JAVA_HOME": str(find_java().home),
+        "PYSPARK_PYTHON": python,
+        "PYSPARK_DRIVER_PYTHON": python,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYTHONPATH": str(peers.REPOSITORY),
+    }
+    command = [python, "-m", "bench.spark.jobs", json.dumps(plan)]
+    found: list[Measure] = []
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
         for line in process.stdout:
-            if line.startswith("ready "):
-                ready = dict(word.split("=", 1) for word in line.split()[1:])
-                break
-        yield ready["nameserver"], ready["broker"], process.pid
-    finally:
-        process.kill()
-        process.communicate()
+            found.append(Measure(**json.loads(line)))
+            print(f"  {plan['side']}: {described(found[-1])}", file=sys.stderr, flush=True)
+    if process.returncode:
+        raise SystemExit(f"the jobs of {plan['side']} failed")
+    return found
 
 
-def cpu_s(pid: int) -> float:
-    """CPU time of one process, from /proc."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
+def plan_of(args: argparse.Namespace, side: str, running: peers.Running, jars: str = "") -> dict[str, object]:
+    return {
+        "side": side,
+        "count": args.count,
+        "size": args.size,
+        "rounds": args.rounds,
+        "broker_pid": running.pid,
+        "topic": TOPICS[0],
+        "warm_topic": TOPICS[1],
+        "address": running.address,
+        "store": running.store,
+        "jars": jars,
+    }
 
 
-def descendants_cpu_s(broker_pid: int) -> float:
-    """CPU time of this process and everything below it, the broker left out."""
-    parents: dict[int, int] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal():
-            try:
-                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-            except OSError:
-                continue
-    total = 0.0
-    for pid in parents:
-        above = pid
-        while above not in (0, 1, os.getpid(), broker_pid):
-            above = parents.get(above, 0)
-        if above == os.getpid():
-            try:
-                total += cpu_s(pid)
-            except OSError:
-                continue
-    return total
+def measure_comet(args: argparse.Namespace, directory: Path) -> list[Measure]:
+    with peers.comet(directory / "comet", TOPICS, *args.option) as running:
+        return run_jobs(sys.executable, plan_of(args, "comet", running))
 
 
-def measured(name: str, rows: int, broker_pid: int, action: Callable[[], Any]) -> Any:
-    before, broker_before, began = descendants_cpu_s(broker_pid), cpu_s(broker_pid), time.monotonic()
-    result = action()
-    seconds = time.monotonic() - began
-    own = (descendants_cpu_s(broker_pid) - before) / rows * 1e6
-    theirs = (cpu_s(broker_pid) - broker_before) / rows * 1e6
-    print(
-        f"{name:<28} {rows / seconds:>10.0f} rows/s  {own:6.2f} us CPU a row, broker {theirs:5.2f}",
-        flush=True,
+def measure_kafka(args: argparse.Namespace, directory: Path) -> list[Measure]:
+    broker, connector = peers.fetch_jars()
+    python = args.kafka_python or peers.peer_python()
+    jars = ",".join(str(path) for path in sorted(connector.glob("*.jar")))
+    with peers.kafka(directory / "kafka", broker, TOPICS) as running:
+        return run_jobs(python, plan_of(args, "kafka", running, jars))
+
+
+def described(measure: Measure) -> str:
+    if measure.batch_ms:
+        return f"{measure.row:<22} {measure.batch_ms:8.0f} ms a batch"
+    return (
+        f"{measure.row:<22} {measure.rows_per_s:8.0f} rows/s  {measure.spark_cpu_us:6.2f} us CPU a row, "
+        f"broker {measure.broker_cpu_us:5.2f}"
     )
-    return result
 
 
-def fill(name_server: str, address: str, count: int, size: int) -> int:
-    cluster = Cluster(ClusterOptions(name_server=(name_server,)))
-    for topic in (TOPIC, f"{TOPIC}-copy"):
-        header = CreateTopicHeader(
-            topic=topic,
-            default_topic="TBW102",
-            read_queue_nums=QUEUES,
-            write_queue_nums=QUEUES,
-            perm=6,
-            topic_filter_type="SINGLE_TAG",
-            topic_sys_flag=0,
-        )
-        cluster.call(address, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
-    sender = Sender(WriteOptions(name_server=(name_server,), topic=TOPIC, send_timeout_ms=30_000))
-    body = os.urandom(size)
-    for number in range(count):
-        properties = b"TAGS\x01t\x02KEYS\x01k%d\x02UNIQ_KEY\x01%032X" % (number, number)
-        sender.send(OutgoingMessage(TOPIC, body, properties, 0, "", None, None, False))
-    sender.close()
-    return sender.sent_count
+def ratio(ours: Measure, theirs: Measure) -> float:
+    return ours.batch_ms / theirs.batch_ms if ours.batch_ms else ours.rows_per_s / theirs.rows_per_s
 
 
-def read_without_spark(name_server: str) -> int:
-    """Pulls and decoding in this process: what the connector itself can do."""
-    options = ReadOptions(name_server=(name_server,), subscribe=(TOPIC,))
-    cluster = Cluster(options)
-    route = cluster.route(TOPIC)
-    bounds = cluster.bounds(TOPIC, route)
-    ranges = ranges_between(
-        {queue: found.min_offset for queue, found in bounds.items()},
-        {queue: found.max_offset for queue, found in bounds.items()},
-    )
-    numbers = [column.number for column in BASIC]
-    rows = 0
-    pieces: list[Any] = []
-    for piece in RangeReader(options, route.addresses, ranges).pieces():
-        pieces.append((piece.body, piece.start, piece.end))
-        if len(pieces) == 32:
-            rows += decode_columns(pieces, numbers, broker_name="broker-a")[0]
-            pieces = []
-    return rows + decode_columns(pieces, numbers, broker_name="broker-a")[0]
+def table(measures: list[Measure]) -> str:
+    kafka = {measure.row: measure for measure in measures if measure.side == "kafka"}
+    lines = [
+        "| row | rows/s (ms) | CPU us/row | broker us/row | Kafka's rows/s (ms) | CPU | broker | ratio | bar |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for ours in (measure for measure in measures if measure.side == "comet"):
+        name, bar = BARS.get(ours.row, ("batch read", 0.0))
+        theirs = kafka.get(name)
+        shown = f"{ratio(ours, theirs):.2f}" if theirs else "-"
+        wanted = "-" if not bar else f"{'<=' if ours.batch_ms else '>='} {bar}"
+        lines.append(f"| {ours.row} | {_cells(ours)} | {_cells(theirs)} | {shown} | {wanted} |")
+    return "\n".join(lines)
 
 
-def with_spark(args: argparse.Namespace, name_server: str, pid: int, store: Path) -> None:
-    from cometmq.spark import session
-
-    spark = session("bench", master="local[2]")
-    spark.sparkContext.setLogLevel("ERROR")
-
-    def source(**options: str) -> Any:
-        settings = {"nameServer": name_server, "subscribe": TOPIC, "minPartitions": "2", **options}
-        return spark.read.format("rocketmq").options(**settings)
-
-    def drain(frame: Any) -> None:
-        frame.write.format("noop").mode("overwrite").save()
-
-    drain(source().load().limit(10))  # the first query loads classes
-    measured("batch read, 14 columns", args.count, pid, lambda: drain(source().load()))
-    narrow = "queueOffset long, body binary"
-    measured("batch read, 2 columns", args.count, pid, lambda: drain(source().schema(narrow).load()))
-    scan = spark.read.format("rocketmq-store").option("subscribe", TOPIC)
-    measured("store scan, 16 columns", args.count, pid, lambda: drain(scan.load(str(store))))
-    rows = min(args.count, 100_000)
-    out = source(endingOffsets="latest").schema(narrow).load().select("body").limit(rows)
-    writer = out.repartition(2).write.format("rocketmq").mode("append")
-    target = {"nameServer": name_server, "topic": f"{TOPIC}-copy"}
-    measured("sink", rows, pid, lambda: writer.options(**target).save())
-    spark.stop()
+def _cells(measure: Measure | None) -> str:
+    if measure is None:
+        return "- | - | -"
+    if measure.batch_ms:
+        return f"{measure.batch_ms:.0f} ms | - | -"
+    return f"{measure.rows_per_s:,.0f} | {measure.spark_cpu_us:.2f} | {measure.broker_cpu_us:.2f}"
 
 
-def main() -> None:
+def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--count", type=int, default=200_000)
-    parser.add_argument("--size", type=int, default=1024)
-    parser.add_argument(
-        "--pulled", type=int, default=32, help="maxTransferCountOnMessageInMemory of the broker"
-    )
-    parser.add_argument("--no-spark", action="store_true")
-    args = parser.parse_args()
+    parser.add_argument("--count", type=int, default=1_000_000)
+    parser.add_argument("--size", type=int, default=1024, help="bytes of a body")
+    parser.add_argument("--rounds", type=int, default=3, help="runs of each read; the best counts")
+    parser.add_argument("--no-kafka", action="store_true")
+    parser.add_argument("--no-comet", action="store_true")
+    parser.add_argument("--kafka-python", help="an interpreter with the connector's Spark")
+    parser.add_argument("--json", type=Path, help="write the figures there, too")
+    parser.add_argument("-o", "--option", action="append", default=[], help="name=value for our broker")
+    return parser.parse_args()
+
+
+def main() -> None:
+    args, began = arguments(), time.monotonic()
+    measures: list[Measure] = []
     with tempfile.TemporaryDirectory(prefix="cometmq-bench-") as directory:
-        store = Path(directory) / "store"
-        with broker(store, f"maxTransferCountOnMessageInMemory={args.pulled}") as (name_server, address, pid):
-            measured("fill", args.count, pid, lambda: fill(name_server, address, args.count, args.size))
-            found = measured("read without Spark", args.count, pid, lambda: read_without_spark(name_server))
-            assert found == args.count
-            if not args.no_spark:
-                with_spark(args, name_server, pid, store)
+        if not args.no_comet:
+            measures += measure_comet(args, Path(directory))
+        if not args.no_kafka:
+            try:
+                measures += measure_kafka(args, Path(directory))
+            except peers.Unavailable as reason:
+                print(f"without Kafka: {reason}", file=sys.stderr)
+    print(table(measures))
+    print(f"\n{args.count} rows of {args.size} bytes, {time.monotonic() - began:.0f} s")
+    if args.json:
+        args.json.write_text(json.dumps([measure.to_json() for measure in measures], indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from spark_kit import RunningBroker, running_broker
+from spark_kit import RunningBroker, read_frame, running_broker
 
 HAS_SPARK = (
     importlib.util.find_spec("pyspark") is not None and importlib.util.find_spec("pyarrow") is not None
@@ -59,10 +59,4 @@ def topic(broker: RunningBroker) -> str:
 def read(spark: Any, broker: RunningBroker) -> Callable[..., Any]:
     """A batch read of the broker: read(subscribe=...)."""
 
-    def load(schema: str | None = None, **options: Any) -> Any:
-        reader = spark.read.format("rocketmq").option("nameServer", broker.name_server)
-        for name, value in options.items():
-            reader = reader.option(name, str(value))
-        return (reader if schema is None else reader.schema(schema)).load()
-
-    return load
+    return lambda schema=None, **options: read_frame(spark, broker, schema, **options)

@@ -1,6 +1,9 @@
-"""One run of a pipeline in a process of its own, to be killed at any moment. Not a test.
+"""One life of a pipeline in a process of its own, to be killed at any moment. Not a test.
 
-python crash_driver.py archive|sink NAMESERVER SOURCE_TOPIC TARGET CHECKPOINT
+    python crash_driver.py archive|sink NAMESERVER SOURCE_TOPIC TARGET CHECKPOINT
+
+Prints ``started`` when Spark runs, then waits for a line: ``run`` goes on until it is killed, ``finish`` ends when
+everything that is there is done and prints ``finished``.
 """
 
 from __future__ import annotations
@@ -9,40 +12,44 @@ import sys
 from pathlib import Path
 from typing import Any
 
-SMALL = {"spark.sql.shuffle.partitions": "2", "spark.driver.memory": "600m"}
+BATCH_ROWS = "200"
+SETTINGS = {
+    "spark.sql.shuffle.partitions": "2",
+    "spark.driver.memory": "600m",
+    # Short lives: no optimising compiler, no parallel collector.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData",
+}
 
 
-def archive_once(spark: Any, name_server: str, topic: str, target: str, _checkpoint: str) -> None:
+def archive_lake(spark: Any, once: bool, name_server: str, topic: str, target: str, _checkpoint: str) -> None:
     from cometmq.spark.pipes import archive
 
-    archive(spark, name_server, [topic], Path(target), options={"maxOffsetsPerTrigger": "200"})
+    options = {"minPartitions": "2"} if once else {"minPartitions": "2", "maxOffsetsPerTrigger": BATCH_ROWS}
+    archive(spark, name_server, [topic], Path(target), once=once, every="0 seconds", options=options)
 
 
-def copy_once(spark: Any, name_server: str, topic: str, target: str, checkpoint: str) -> None:
+def copy_topic(spark: Any, once: bool, name_server: str, topic: str, target: str, checkpoint: str) -> None:
     reader = spark.readStream.format("rocketmq").options(
-        nameServer=name_server,
-        subscribe=topic,
-        startingOffsets="earliest",
-        maxOffsetsPerTrigger="200",
-        minPartitions="2",
+        nameServer=name_server, subscribe=topic, startingOffsets="earliest", minPartitions="2"
     )
+    if not once:
+        reader = reader.option("maxOffsetsPerTrigger", BATCH_ROWS)
     options = {"nameServer": name_server, "topic": target, "checkpointLocation": checkpoint}
-    writer = (
-        reader.load()
-        .writeStream.format("rocketmq")
-        .options(**options, delivery="exactlyOnce", sendBatchBytes="2k")
-    )
-    writer.trigger(availableNow=True).start().awaitTermination()
+    writer = reader.load().writeStream.format("rocketmq").options(**options)
+    writer = writer.options(delivery="exactlyOnce", sendBatchBytes="2k")
+    (writer.trigger(availableNow=True) if once else writer).start().awaitTermination()
 
 
 def main() -> None:
     from cometmq.spark import session
 
     what, *arguments = sys.argv[1:]
-    spark = session("crash", master="local[2]", settings=SMALL)
+    spark = session("crash", master="local[2,4]", settings=SETTINGS)  # a task may fail three times
     spark.sparkContext.setLogLevel("ERROR")
+    spark.range(1).rdd.map(lambda row: row.id).collect()  # the first worker takes long
     print("started", flush=True)
-    {"archive": archive_once, "sink": copy_once}[what](spark, *arguments)
+    order = sys.stdin.readline().strip()
+    {"archive": archive_lake, "sink": copy_topic}[what](spark, order == "finish", *arguments)
     print("finished", flush=True)
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +22,7 @@ from cometmq.spark.cluster import Cluster
 from cometmq.spark.link import Link, checked, close_links
 from cometmq.spark.offsets import ranges_between
 from cometmq.spark.options import ClusterOptions, ReadOptions
-from cometmq.spark.pulls import RangeReader
+from cometmq.spark.pulls import Piece, RangeReader
 
 BROKER = "broker-a"
 CALL_TIMEOUT_S = 10.0
@@ -34,12 +37,14 @@ SMALL = (
 class RunningBroker:
     """A NameServer and a broker in one process, and a plain connection to each."""
 
-    def __init__(self, store: Path, process: subprocess.Popen[str], ready: dict[str, str]) -> None:
+    def __init__(
+        self, store: Path, process: Any, ready: dict[str, str], options: ClusterOptions | None = None
+    ) -> None:
         self.store = store
         self.process = process
         self.name_server = ready["nameserver"]
         self.address = ready["broker"]
-        self.options = ClusterOptions(name_server=(self.name_server,))
+        self.options = replace(options or ClusterOptions(), name_server=(self.name_server,))
         self.cluster = Cluster(self.options)
         self._link = Link(self.address, self.options)
 
@@ -95,16 +100,19 @@ class RunningBroker:
                 topic, b"body-%d" % number, number % queues, {"KEYS": f"k{number}", "TAGS": f"t{number % 3}"}
             )
 
-    def bodies(self, topic: str) -> list[bytes]:
-        """The bodies of all messages of a topic, read without Spark."""
+    def pieces(self, topic: str) -> list[Piece]:
+        """All messages of a topic, as the broker's answers, read without Spark."""
         route = self.cluster.route(topic)
         bounds = self.cluster.bounds(topic, route)
         starts = {queue: found.min_offset for queue, found in bounds.items()}
         ranges = ranges_between(starts, {queue: found.max_offset for queue, found in bounds.items()})
-        options = ReadOptions(name_server=(self.name_server,), subscribe=(topic,))
+        options = ReadOptions(**asdict(self.options), subscribe=(topic,))
+        return list(RangeReader(options, route.addresses, ranges).pieces())
+
+    def bodies(self, topic: str) -> list[bytes]:
         return [
             message.body
-            for piece in RangeReader(options, route.addresses, ranges).pieces()
+            for piece in self.pieces(topic)
             for message in decode_records(piece.body)
             if piece.start <= message.queue_offset < piece.end
         ]
@@ -116,24 +124,64 @@ class RunningBroker:
         return TopicRouteData.decode(bytes(answer.body))
 
 
+def read_frame(spark: Any, broker: RunningBroker, schema: str | None = None, **options: Any) -> Any:
+    """A batch read of a broker."""
+    reader = spark.read.format("rocketmq").option("nameServer", broker.name_server)
+    reader = reader.options(**{name: str(value) for name, value in options.items()})
+    return (reader if schema is None else reader.schema(schema)).load()
+
+
+def wait(condition: Callable[[], Any], limit_s: float = 60) -> None:
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not come true in time"
+        time.sleep(0.02)
+
+
 @contextmanager
 def running_broker(
-    store: Path, *settings: str, port: int = 0, nameserver_port: int = 0
+    store: Path,
+    *settings: str,
+    port: int = 0,
+    nameserver_port: int = 0,
+    options: ClusterOptions | None = None,
+    environment: dict[str, str] | None = None,
 ) -> Iterator[RunningBroker]:
+    """A NameServer and a broker in one process; ``options`` say how the kit itself reaches them."""
+    ports = ["--port", str(port), "--nameserver-port", str(nameserver_port)]
+    words = ["standalone", *ports, "--store", str(store)]
+    with _server(words, settings, environment) as (process, ready):
+        running = RunningBroker(store, process, ready, options)
+        try:
+            yield running
+        finally:
+            running.close()
+
+
+@contextmanager
+def joining_broker(name_server: str, store: Path, name: str, *settings: str) -> Iterator[RunningBroker]:
+    """One more broker for NameServers that run."""
+    own = (f"brokerName={name}", "listenPort=0", f"storePathRootDir={store}", "brokerIP1=127.0.0.1")
+    with _server(["broker", "-n", name_server], (*own, *settings)) as (process, ready):
+        running = RunningBroker(store, process, {**ready, "nameserver": name_server})
+        try:
+            yield running
+        finally:
+            running.close()
+
+
+@contextmanager
+def _server(
+    words: list[str], settings: tuple[str, ...], environment: dict[str, str] | None = None
+) -> Iterator[tuple[subprocess.Popen[str], dict[str, str]]]:
     options = [word for setting in (*SMALL, *settings) for word in ("-o", setting)]
-    ports = ("--port", str(port), "--nameserver-port", str(nameserver_port))
-    command = [
-        sys.executable,
-        "-m",
-        "cometmq.cli.main",
-        "standalone",
-        *ports,
-        "--store",
-        str(store),
-        *options,
-    ]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    running: RunningBroker | None = None
+    process = subprocess.Popen(
+        [sys.executable, "-m", "cometmq", *words, *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env=os.environ | (environment or {}),
+    )
     try:
         assert process.stdout is not None
         ready: dict[str, str] = {}
@@ -142,10 +190,7 @@ def running_broker(
                 ready = dict(word.split("=", 1) for word in line.split()[1:])
                 break
         assert ready, "the broker did not start"
-        running = RunningBroker(store, process, ready)
-        yield running
+        yield process, ready
     finally:
-        if running is not None:
-            running.close()
         process.kill()
         process.communicate()

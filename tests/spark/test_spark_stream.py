@@ -2,52 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from spark_kit import BROKER, RunningBroker
+from query_kit import Query
+from spark_kit import BROKER, RunningBroker, wait
 
 from cometmq.protocol.message import MessageQueue
 
 pytestmark = pytest.mark.spark
-WAIT_S = 60
-
-
-class Query:
-    """One streaming query with its checkpoint; each run reads what is there (availableNow)."""
-
-    def __init__(self, spark: Any, broker: RunningBroker, directory: Path) -> None:
-        self._spark = spark
-        self._broker = broker
-        self._directory = directory
-        self.batches: list[list[Any]] = []
-
-    def run(self, **options: Any) -> list[bytes]:
-        """Bodies of one run, sorted."""
-        self.batches = []
-
-        def keep(frame: Any, _number: int) -> None:
-            self.batches.append(frame.collect())
-
-        reader = self._spark.readStream.format("rocketmq").option("nameServer", self._broker.name_server)
-        reader = reader.options(**{"startingOffsets": "earliest", **options})
-        query = (
-            reader.load()
-            .writeStream.foreachBatch(keep)
-            .option("checkpointLocation", str(self._directory))
-            .trigger(availableNow=True)
-            .start()
-        )
-        assert query.awaitTermination(WAIT_S)
-        return sorted(bytes(row.body) for batch in self.batches for row in batch)
-
-    def last_offset(self) -> dict[str, Any]:
-        newest = max((self._directory / "offsets").glob("[0-9]*"), key=lambda path: int(path.name))
-        return json.loads(newest.read_text().splitlines()[-1])
 
 
 @pytest.fixture
@@ -162,13 +127,6 @@ def test_continuous_polling_reads_what_comes(
         assert sorted(seen) == [b"body-100", b"body-101", b"body-102", b"body-103"]
     finally:
         query.stop()
-
-
-def wait(condition: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true in time"
-        time.sleep(0.02)
 
 
 def wait_for_start(query: Any) -> None:

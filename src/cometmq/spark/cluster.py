@@ -42,8 +42,9 @@ MASTER = 0
 SAMPLE_COUNT = 32
 PERM_READ = 4
 PERM_WRITE = 2
-RETRY_WAIT_MS = 200  # doubled with every retry
-RETRY_WAIT_MAX_MS = 5000
+# Between attempts: a dropped connection is made anew at once, a broker that restarts gets some seconds. The last one
+# repeats.
+RETRY_WAITS_MS = (100, 2000, 5000)
 TRANSIENT = frozenset((ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE))
 SYSTEM_TOPICS = frozenset(
     ("TBW102", "SCHEDULE_TOPIC_XXXX", "BenchmarkTest", "OFFSET_MOVED_EVENT", "SELF_TEST_TOPIC")
@@ -79,7 +80,7 @@ def is_transient(error: CometMQError) -> bool:
 
 
 def pause(attempt: int) -> None:
-    time.sleep(min(RETRY_WAIT_MS << attempt, RETRY_WAIT_MAX_MS) / 1000)
+    time.sleep(RETRY_WAITS_MS[min(attempt, len(RETRY_WAITS_MS) - 1)] / 1000)
 
 
 class Cluster:

@@ -5,6 +5,10 @@ beside the checkpoint: the fence. Whoever tries the batch again reads the queues
 ids that are there. The fence of batch N stays until batch N + 1 begins: only then it is certain that Spark has noted N
 as done (a fence removed in ``commit`` would be missing if the driver died between that and Spark's own note).
 
+A dead attempt may have left requests on the wire. So when there was one, the queues are read only after the broker has
+answered something and a moment has gone by: a broker reads what a closed connection holds, and refuses what waited
+longer than a fraction of a second for its turn.
+
 The directory must be seen by all workers: a local path for local mode, a shared one for a cluster.
 """
 
@@ -13,6 +17,9 @@ from __future__ import annotations
 import json
 import os
 import re
+import time
+import uuid
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, urlparse
 
@@ -24,6 +31,7 @@ from cometmq.spark.options import ReadOptions, WriteOptions
 from cometmq.spark.pulls import RangeReader
 
 FENCE_DIRECTORY = "cometmq-fences"
+SETTLE_MS = 1000  # what a dead attempt had on the wire is stored or refused by then
 
 
 def fence_directory(checkpoint: str | None) -> Path:
@@ -39,42 +47,66 @@ def fence_directory(checkpoint: str | None) -> Path:
     return Path(parsed.path) / FENCE_DIRECTORY
 
 
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """Who tries a batch: the run of the query, and whether this task was tried before in it."""
+
+    run: str
+    is_first: bool
+
+
 class Fence:
     """The fences of one micro-batch, one a topic."""
 
-    def __init__(self, options: WriteOptions, batch_id: int) -> None:
+    def __init__(self, options: WriteOptions, batch_id: int, attempt: Attempt) -> None:
         self._options = options
         self._batch_id = batch_id
+        self._attempt = attempt
         self._directory = fence_directory(options.checkpoint_location)
         self._cluster = Cluster(options, retries=options.retries)
         self._stored: dict[str, frozenset[str]] = {}
+
+    def knows(self, topic: str) -> bool:
+        """Whether ``has`` answers for this topic without asking the brokers."""
+        return topic in self._stored
 
     def has(self, topic: str, message_id: str) -> bool:
         """Whether an earlier attempt brought this message to the topic. The first call for a topic sets its fence."""
         if topic not in self._stored:
             self._remove_older()
-            self._stored[topic] = self._ids_behind(topic, self._offsets(topic))
+            self._stored[topic] = self._ids_at_start(topic)
         return message_id in self._stored[topic]
+
+    def ids(self, topic: str) -> frozenset[str]:
+        """The ids that are behind the fence now, after a request of this very task failed."""
+        return self._ids_behind(topic, self._read(topic)[1], settle=True)
 
     def _path(self, topic: str) -> Path:
         return self._directory / f"{self._batch_id}.{quote(topic, safe='')}.json"
 
-    def _offsets(self, topic: str) -> QueueOffsets | None:
-        """Where the queues ended before the first attempt; None if this is the first attempt."""
-        path = self._path(topic)
-        if not path.exists():
+    def _ids_at_start(self, topic: str) -> frozenset[str]:
+        if not self._path(topic).exists():
             bounds = self._cluster.bounds(topic, self._cluster.route(topic))
             ends = [[queue.broker_name, queue.queue_id, found.max_offset] for queue, found in bounds.items()]
-            if _create(path, json.dumps(ends)):
-                return None
-        entries = json.loads(path.read_text("utf-8"))
-        return {MessageQueue(topic, broker, queue_id): end for broker, queue_id, end in entries}
+            if _create(self._path(topic), json.dumps({"run": self._attempt.run, "ends": ends})):
+                return frozenset()
+        run, ends_before = self._read(topic)
+        only_siblings = run == self._attempt.run and self._attempt.is_first
+        return self._ids_behind(topic, ends_before, settle=not only_siblings)
 
-    def _ids_behind(self, topic: str, fence: QueueOffsets | None) -> frozenset[str]:
-        if fence is None:
-            return frozenset()
+    def _read(self, topic: str) -> tuple[str, QueueOffsets]:
+        """Who set the fence, and where the queues ended then."""
+        found = json.loads(self._path(topic).read_text("utf-8"))
+        return found["run"], {
+            MessageQueue(topic, broker, number): end for broker, number, end in found["ends"]
+        }
+
+    def _ids_behind(self, topic: str, fence: QueueOffsets, *, settle: bool) -> frozenset[str]:
         route = self._cluster.route(topic)
         bounds = self._cluster.bounds(topic, route)
+        if settle:
+            time.sleep(SETTLE_MS / 1000)
+            bounds = self._cluster.bounds(topic, route)
         starts = {queue: fence.get(queue, found.min_offset) for queue, found in bounds.items()}
         ranges = ranges_between(starts, {queue: found.max_offset for queue, found in bounds.items()})
         return frozenset(ids_in(RangeReader(self._read_options(topic), route.addresses, ranges)))
@@ -117,7 +149,7 @@ def ids_in(reader: RangeReader) -> set[str]:
 def _create(path: Path, text: str) -> bool:
     """Write a file that did not exist, whole or not at all; False if somebody else did."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    fresh = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     with fresh.open("w", encoding="utf-8") as file:
         file.write(text)
         file.flush()

@@ -16,7 +16,7 @@ from cometmq.spark.options import ClusterOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.streaming import StreamingQueryListener
+    from pyspark.sql.streaming.listener import StreamingQueryListener
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ def attach_progress(
     """Report the progress of all queries of this session that read from the cluster. Remove with
     ``spark.streams.removeListener``. ``options`` are accessKey, secretKey, securityToken, tls.
     """
-    from pyspark.sql.streaming import StreamingQueryListener
+    from pyspark.sql.streaming.listener import StreamingQueryListener
 
     cluster = Cluster(ClusterOptions.parse({"nameServer": name_server, **options}), group=group)
 

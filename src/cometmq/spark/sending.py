@@ -1,7 +1,8 @@
 """Sending many messages from one task: batches per queue, several under way, order kept within a queue.
 
 A queue has at most one request under way (a Java broker would answer two in any order), the task ``sendInFlight``. A
-request that fails is sent again to the same queue, so a message may come twice; its id tells.
+request that fails is sent again to the same queue, so a message may come twice; its id tells. Unless ``stored_ids`` is
+given (exactly once): then the ids behind the fence are asked for first, and what is there is not sent again.
 """
 
 from __future__ import annotations
@@ -64,10 +65,17 @@ class Request:
 
 
 class Sender:
-    """Sends the messages of one task. ``close()`` waits for all answers."""
+    """Sends the messages of one task. ``flush()`` waits for all answers."""
 
-    def __init__(self, options: WriteOptions, *, now_ms: Callable[[], int] = wall_clock_ms) -> None:
+    def __init__(
+        self,
+        options: WriteOptions,
+        *,
+        stored_ids: Callable[[str], frozenset[str]] | None = None,
+        now_ms: Callable[[], int] = wall_clock_ms,
+    ) -> None:
         self._options = options
+        self._stored_ids = stored_ids
         self._now_ms = now_ms
         self._timeout_s = options.send_timeout_ms / 1000
         self._cluster = Cluster(options, timeout_ms=max(options.send_timeout_ms, 1), retries=options.retries)
@@ -75,6 +83,7 @@ class Sender:
         self._open: dict[MessageQueue, Request] = {}  # being filled
         self._ready: deque[Request] = deque()
         self._under_way: dict[MessageQueue, Request] = {}
+        self._doubtful: deque[Request] = deque()  # failed; nobody knows whether they are stored
         self._turn = 0
         self.sent_count = 0
 
@@ -103,11 +112,11 @@ class Sender:
         if message.is_delayed:
             self._finish(queue)
 
-    def close(self) -> None:
+    def flush(self) -> None:
         """Send what is left and wait for every answer."""
         for queue in list(self._open):
             self._finish(queue)
-        while self._ready or self._under_way:
+        while self._ready or self._under_way or self._doubtful:
             self._start_ready()
             self._receive()
 
@@ -158,6 +167,10 @@ class Sender:
 
     def _start_ready(self) -> None:
         """Start what may start: oldest first, one request a queue."""
+        if self._doubtful:
+            if self._under_way:
+                return  # the check would use their connections
+            self._check_doubtful()
         waiting: deque[Request] = deque()
         blocked: set[MessageQueue] = set()
         for request in self._ready:
@@ -246,7 +259,21 @@ class Sender:
         log.warning("send attempt %d to %s failed: %s", request.attempts + 1, request.queue, error)
         pause(request.attempts)
         request.attempts += 1
-        self._ready.appendleft(request)
+        (self._ready if self._stored_ids is None else self._doubtful).appendleft(request)
+
+    def _check_doubtful(self) -> None:
+        """Leave out of failed requests what is stored; the rest is sent again, before everything else."""
+        assert self._stored_ids is not None
+        stored = {topic: self._stored_ids(topic) for topic in {item.queue.topic for item in self._doubtful}}
+        while self._doubtful:
+            request = self._doubtful.popleft()
+            known = stored[request.queue.topic]
+            kept = [number for number, item in enumerate(request.messages) if item.message_id not in known]
+            self.sent_count += len(request.messages) - len(kept)
+            request.messages = [request.messages[number] for number in kept]
+            request.bodies = [request.bodies[number] for number in kept]
+            if kept:
+                self._ready.appendleft(request)
 
 
 class Pace:

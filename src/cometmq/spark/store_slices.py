@@ -15,7 +15,7 @@ from cometmq.store.log_walk import log_end
 from cometmq.store.queue_scan_cy import BLANK_SIZE_FIELD
 from cometmq.store.read_only import QueueName, Segment, StoreFiles, Stream
 
-CUTTING_QUEUES_MAX = 16  # queues looked at for places to cut: the longest ones
+CUTTING_QUEUES_MAX = 16  # queues looked at first for places to cut: the longest ones
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +37,8 @@ def slices_of(
     low, high = files.log.start, end
     if topics:
         low, high = _span(files, queues, topics, end)
-    cutting = sorted(queues, key=lambda name: queues[name][0] - queues[name][1])[:CUTTING_QUEUES_MAX]
-    cuts = [(files.queues[name], *queues[name]) for name in cutting]
+    longest = sorted(queues, key=lambda name: queues[name][0] - queues[name][1])
+    cuts = [(files.queues[name], *queues[name]) for name in longest]
     found: list[LogSlice] = []
     for segment in files.log.segments:
         found += _cut(segment, max(segment.start, low), min(segment.end, high), cuts, slice_bytes)
@@ -68,16 +68,23 @@ def _span(
 def _cut(
     segment: Segment, low: int, high: int, cuts: list[tuple[Stream, int, int]], slice_bytes: int
 ) -> list[LogSlice]:
+    """Long queues have an entry nearly everywhere; where they have none the others are looked at."""
     found: list[LogSlice] = []
     while low < high:
         end = high
         if high - low > slice_bytes * 3 // 2:
-            behind = [first_record(stream, a, b, low + slice_bytes) for stream, a, b in cuts]
-            inside = [offset for offset in behind if low < offset < high]
-            end = min(inside, default=high)
+            end = _record_behind(cuts[:CUTTING_QUEUES_MAX], low + slice_bytes, high)
+            if end - low > slice_bytes * 2:
+                end = _record_behind(cuts, low + slice_bytes, high)
         found.append(LogSlice(segment, low - segment.start, end - segment.start))
         low = end
     return found
+
+
+def _record_behind(cuts: list[tuple[Stream, int, int]], physical_offset: int, high: int) -> int:
+    """Where the first record at or behind a physical offset begins, as far as these queues know; else ``high``."""
+    behind = (first_record(stream, first, stop, physical_offset) for stream, first, stop in cuts)
+    return min((offset for offset in behind if physical_offset <= offset < high), default=high)
 
 
 def first_record(stream: Stream, first: int, stop: int, physical_offset: int) -> int:

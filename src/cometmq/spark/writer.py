@@ -14,7 +14,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from cometmq.errors import ConfigError
-from cometmq.spark.fence import Fence, fence_directory
+from cometmq.spark.fence import Attempt, Fence, fence_directory
 from cometmq.spark.options import WriteOptions
 from cometmq.spark.sending import Pace, Sender
 from cometmq.spark.sink_rows import RowReader, check_schema
@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 
 BATCH_ID_PROPERTY = "streaming.sql.batchId"
 QUERY_ID_PROPERTY = "sql.streaming.queryId"
+RUN_PROPERTY = "spark.jobGroup.id"  # a streaming query sets it to the id of its run
 
 
 @dataclass
@@ -47,19 +48,29 @@ def write_rows(iterator: Iterator[pa.RecordBatch], options: WriteOptions) -> Sen
     run = query_id or f"stage{context.stageId() if context else 0}"
     reader = RowReader(options, f"{run}-{batch_id or 0}-{partition}")
     fence = None
-    if options.delivery == "exactlyOnce" and batch_id is not None:
-        fence = Fence(options, int(batch_id))
-    sender, pace = Sender(options), Pace(options.rate and options.rate / options.rate_tasks)
+    if options.delivery == "exactlyOnce" and context is not None and batch_id is not None:
+        fence = Fence(options, int(batch_id), _attempt(context))
+    sender = Sender(options, stored_ids=None if fence is None else fence.ids)
+    pace = Pace(options.rate and options.rate / options.rate_tasks)
     skipped = 0
     for batch in iterator:
         for message in reader.messages(batch):
-            if fence is not None and fence.has(message.topic, message.message_id):
-                skipped += 1
-                continue
+            if fence is not None:
+                if not fence.knows(message.topic):
+                    sender.flush()  # the fence asks over the same connections
+                if fence.has(message.topic, message.message_id):
+                    skipped += 1
+                    continue
             pace.wait()
             sender.send(message)
-    sender.close()
+    sender.flush()
     return SentMessages(partition, sender.sent_count, skipped)
+
+
+def _attempt(context: TaskContext) -> Attempt:
+    run = context.getLocalProperty(RUN_PROPERTY)
+    is_first = bool(run) and context.attemptNumber() == 0
+    return Attempt(run or "", is_first)
 
 
 class BatchWriter(DataSourceArrowWriter):

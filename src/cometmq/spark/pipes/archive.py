@@ -28,7 +28,7 @@ from cometmq.spark.pipes.archive_writer import ArchiveWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 __all__ = ["ArchiveResult", "archive", "verify_archive"]
 

@@ -1,0 +1,193 @@
+"""Lives of a pipeline that end by SIGKILL: of the driver's whole process group, of its JVM or its Python alone, or of
+single Python workers while the rest lives on. The next life starts while the present one runs, so a kill costs little.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from spark_kit import RunningBroker
+
+from cometmq.protocol.message import Message
+from cometmq.protocol.record_cy import encode_batch
+
+DRIVER = Path(__file__).with_name("crash_driver.py")
+WORKER_MODULE = "pyspark.worker"
+DRIVER_MOMENT_MAX_S = 6.0
+WORKER_MOMENT_MAX_S = 1.5
+FIND_WORKER_S = 10.0
+FINISH_S = 600.0
+FEED_ROWS = 20
+FEED_PAUSE_S = 0.1
+
+
+class Feeder:
+    """Sends messages to a topic all the time; ``stop()`` tells how many."""
+
+    def __init__(self, broker: RunningBroker, topic: str, queues: int) -> None:
+        self._broker = broker
+        self._topic = topic
+        self._queues = queues
+        self._ended = threading.Event()
+        self.sent = 0
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        turn = 0
+        while not self._ended.wait(FEED_PAUSE_S):
+            numbers = range(self.sent, self.sent + FEED_ROWS)
+            items = [Message(self._topic, b"body-%d" % number, keys=f"k{number}") for number in numbers]
+            self._broker.send(self._topic, encode_batch(items), turn % self._queues, batch=True)
+            self.sent += FEED_ROWS
+            turn += 1
+
+    def stop(self) -> int:
+        self._ended.set()
+        self._thread.join()
+        return self.sent
+
+
+class Life:
+    """One driver process with all its children."""
+
+    def __init__(self, arguments: list[str], errors: Path) -> None:
+        with errors.open("ab") as stderr:
+            self._process = subprocess.Popen(
+                [sys.executable, str(DRIVER), *arguments],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                text=True,
+                start_new_session=True,
+            )
+
+    @property
+    def is_over(self) -> bool:
+        return self._process.poll() is not None
+
+    def begin(self, order: str) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline() == "started\n"
+        self._process.stdin.write(f"{order}\n")
+        self._process.stdin.flush()
+
+    def finish(self) -> bool:
+        """Wait for the end; whether everything was done."""
+        timer = threading.Timer(FINISH_S, self.kill)
+        timer.start()
+        assert self._process.stdout is not None
+        lines = self._process.stdout.readlines()
+        timer.cancel()
+        self.kill()
+        return "finished\n" in lines
+
+    def kill_one(self, pid: int) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+    def kill(self) -> None:
+        """Nothing of the group is left afterwards."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout):
+            assert stream is not None
+            with contextlib.suppress(OSError):
+                stream.close()
+
+    def part(self, what: str) -> int:
+        """The process id of the JVM or of the Python driver."""
+        if what == "python":
+            return self._process.pid
+        return next(pid for pid, words in self._members() if words[0].endswith("java"))
+
+    def workers(self) -> list[int]:
+        """Python workers: children of the daemon, under its own command line."""
+        daemons = [pid for pid, words in self._members() if WORKER_MODULE in words]
+        return [pid for pid in daemons if _parent(pid) in daemons]
+
+    def _members(self) -> Iterator[tuple[int, list[str]]]:
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdecimal():
+                with contextlib.suppress(OSError):
+                    if os.getpgid(int(entry.name)) == self._process.pid:
+                        yield int(entry.name), (entry / "cmdline").read_text().split("\0")
+
+
+def _parent(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
+
+
+class Executioner:
+    """Runs life after life and kills at random moments until it was often enough; then one life may finish."""
+
+    def __init__(self, arguments: list[str], errors: Path, seed: int) -> None:
+        self._arguments = arguments
+        self._errors = errors
+        self._rng = random.Random(seed)
+        self._spare = self._new()
+        self.kills: Counter[str] = Counter()
+        self.lives = 0
+
+    def _new(self) -> Life:
+        return Life(self._arguments, self._errors)
+
+    def kill_often(self, count: int) -> None:
+        while self.kills.total() < count:
+            life, self._spare = self._spare, self._new()
+            self.lives += 1
+            life.begin("run")
+            try:
+                self._end(life, count)
+            finally:
+                life.kill()
+
+    def _end(self, life: Life, count: int) -> None:
+        """Kill workers of a life, then the life itself."""
+        while self._rng.random() < 0.6 and self.kills.total() < count - 1:
+            if not self._kill_worker(life):
+                return
+        time.sleep(self._rng.uniform(0.0, DRIVER_MOMENT_MAX_S))
+        if life.is_over:
+            return
+        what = self._rng.choice(("group", "jvm", "python"))
+        if what != "group":
+            life.kill_one(life.part(what))
+            time.sleep(self._rng.uniform(0.0, 0.3))  # what is left goes on alone for a moment
+        life.kill()
+        self.kills[what] += 1
+
+    def _kill_worker(self, life: Life) -> bool:
+        """False if the life ended by itself (a task failed too often: also a way to end)."""
+        time.sleep(self._rng.uniform(0.0, WORKER_MOMENT_MAX_S))
+        deadline = time.monotonic() + FIND_WORKER_S
+        while not life.is_over and time.monotonic() < deadline:
+            workers = life.workers()
+            if workers:
+                life.kill_one(self._rng.choice(workers))
+                self.kills["worker"] += 1
+                return True
+            time.sleep(0.02)
+        return not life.is_over
+
+    def finish(self) -> None:
+        self._spare.begin("finish")
+        assert self._spare.finish(), self._errors.read_text(errors="replace")[-3000:]
+
+    def close(self) -> None:
+        self._spare.kill()
