@@ -148,6 +148,9 @@ class GroupState:
             return False
         if self.is_quorum and replica in view.sync_set:
             return False
+        holders = view.sync_set | self.eligible  # of every confirmed byte
+        if replica in holders and len(holders - {replica}) < view.min_in_sync:
+            return False
         del self.stores[replica]
         self.view = view._replace(unclean=view.unclean - {replica})
         self._set_in_sync(view.sync_set - {replica})

@@ -153,6 +153,8 @@ class ControllerSession:
             self._take(answer)
             return True
         log.info("controller request=%s refused: %s", code.name, answer.remark)
+        if answer.body:
+            self._take(answer)
         return False
 
     # -- finding the leader -----------------------------------------------------------------------------------------
@@ -250,7 +252,8 @@ class ControllerSession:
         known = self.snapshot
         if known is None or body.revision > known.revision:
             self.snapshot = body.snapshot()
-            self._on_view(self.snapshot)
+            if known is None or replace(self.snapshot, revision=known.revision) != known:
+                self._on_view(self.snapshot)
         return body
 
     def _pushed(self, _connection: Connection, command: RemotingCommand) -> None:
