@@ -16,7 +16,7 @@ import asyncio
 import importlib
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from cometmq.broker import housekeeping
@@ -31,6 +31,7 @@ from cometmq.broker.files import ConfigFiles
 from cometmq.broker.filter_data import FILTER_FILE, FilterData
 from cometmq.broker.flow_control import FlowControl
 from cometmq.broker.groups import GROUPS_FILE, SubscriptionGroups
+from cometmq.broker.ha.group_replication import GroupReplication
 from cometmq.broker.ha.replication import Replication
 from cometmq.broker.held_pulls import HeldPulls
 from cometmq.broker.locks import QueueLocks
@@ -126,7 +127,16 @@ class Broker:
         self.delay = ScheduledMessages(self)
         self.timers = TimedMessages(self)
         self.transactions = Transactions(self)
-        self.replication = self.durability.replication = Replication(self)
+        self.group: GroupReplication | None = None  # controller mode
+        self.replication: Replication | GroupReplication
+        if self.config.enable_controller_mode:
+            self.replication = self.group = GroupReplication(self)
+        else:
+            self.replication = Replication(self)
+        self.durability.replication = self.replication
+        self.on_fail: Callable[[int], None] = lambda exit_code: (
+            None
+        )  # cannot go on; who runs us ends the process
         self.acl: AccessControl | None = None
         self.store_host = b""  # brokerIP1:listenPort as records carry it, known when the port is
         self.boot_timestamp_ms = 0
@@ -134,6 +144,7 @@ class Broker:
         self.server: RemotingServer | None = None
         self.fast_server: RemotingServer | None = None
         self.plain_sends: PlainSendPath | None = None
+        self._masters_work = False
         self.topics.on_change = self._topics_changed
         housekeeping.join(self)
 
@@ -154,6 +165,18 @@ class Broker:
         return f"{self.config.broker_ip1}:{self.config.listen_port}"
 
     @property
+    def replica_id(self) -> int:
+        return self.group.replica_id if self.group is not None else self.config.broker_id
+
+    def fail(self, exit_code: int) -> None:
+        """This broker must not go on (its disk, or a log that contradicts the group)."""
+        self.on_fail(exit_code)
+
+    def offsets_follow_queues(self) -> None:
+        """The log was cut: no offset may lie behind the end of its queue."""
+        self.offsets.clamp(self.store.max_offset)  # delay levels look at their queues when they start
+
+    @property
     def ha_address(self) -> str:
         return f"{self.config.broker_ip2}:{self.config.ha_listen_port}"
 
@@ -168,10 +191,12 @@ class Broker:
         """Raises StoreError when the store cannot be used, OSError when a port cannot be had."""
         loop = asyncio.get_running_loop()
         self.boot_timestamp_ms = self.now_ms()
-        self.recovery = self.store.open()
+        self.recovery = self.store.open(self.group.before_store() if self.group is not None else None)
         self.store.call_soon = loop.call_soon_threadsafe
         try:
             self._load_files()
+            if self.group is not None:
+                self.group.after_store()
             self._load_accounts()
             await self._listen()
         except BaseException:
@@ -212,12 +237,12 @@ class Broker:
         """Main port and fast port (main - 2); with listenPort 0 any pair that is free, the HA port beside it."""
         table = self.handler_table()
         fast_table = {code: handler for code, handler in table.items() if code not in NOT_ON_FAST_PORT}
-        wanted = self.config.listen_port
+        wanted, ha_port = self.config.listen_port, self.config.ha_listen_port
         for attempt in range(PORT_ATTEMPTS_MAX):
             server = self._make_server(table)
             fast_server = self._make_server(fast_table)
             port = await server.start(self.config.bind_address, wanted)
-            self._use_port(port)
+            self._use_port(port, ha_port)
             try:
                 await fast_server.start(self.config.bind_address, port - FAST_PORT_DISTANCE)
                 await self.replication.listen(self.config.bind_address, self.config.ha_listen_port)
@@ -236,31 +261,48 @@ class Broker:
             table, config=self.net_config, now_ms=self.now_ms, metrics=self.net_metrics, tls=self.tls
         )
 
-    def _use_port(self, port: int) -> None:
+    def _use_port(self, port: int, ha_port: int) -> None:
         self.config.listen_port = port
-        self.config.ha_listen_port = port + HA_PORT_DISTANCE
+        self.config.ha_listen_port = ha_port or port + HA_PORT_DISTANCE
         self.store_host = encode_host(self.config.broker_ip1, port)
 
     # -- periodic work ---------------------------------------------------------------------------------------
 
     def _begin_periodic_work(self) -> None:
         housekeeping.schedule(self)
+        self.periodic.every(lambda: self.config.flush_delay_offset_interval, self._save_masters_delays)
+        self.periodic.every(lambda: self.config.transaction_check_interval, self._check_transactions)
         if not self.config.is_slave:
-            self._begin_masters_work()
+            self.begin_masters_work()
         self.replication.start()
         if self.acl is not None:
             self.periodic.every(ACCOUNTS_RELOAD_MS, self.acl.reload_changed)
         self.periodic.every(COLLECT_MS, self.collect)
         self.periodic.every(STORE_TICK_MS, self.store.tick)
 
-    def _begin_masters_work(self) -> None:
+    def begin_masters_work(self) -> None:
         """What writes to the log by itself: a slave's log is its master's."""
         self.delay.start()
         self.timers.start()
         self.transactions.start()
         self.store.retention.rescue = self._rescue
-        self.periodic.every(lambda: self.config.flush_delay_offset_interval, self._save_delays)
-        self.periodic.every(lambda: self.config.transaction_check_interval, self.transactions.begin_round)
+        self._masters_work = True
+
+    def end_masters_work(self) -> None:
+        if self._masters_work:
+            self._masters_work = False
+            self.store.retention.rescue = lambda physical_offset: True
+            self.delay.stop()
+            self.timers.stop()
+            self.transactions.stop()
+
+    def _save_masters_delays(self) -> None:
+        if self._masters_work:
+            self._save_delays()
+
+    def _check_transactions(self) -> None:
+        if self._masters_work:
+            self.transactions.begin_round()
 
     def _rescue(self, physical_offset: int) -> bool:
         """The log will lose what lies below an offset: what waits there is stored anew."""
@@ -293,9 +335,7 @@ class Broker:
         await asyncio.gather(server.stop(STOP_GRACE_MS), fast_server.stop(STOP_GRACE_MS))
         self.periodic.stop()
         await self.replication.stop()
-        self.delay.stop()
-        self.timers.stop()
-        self.transactions.stop()
+        self.end_masters_work()
         self._save_delays()
         await self.registration.stop()
         await self.client.close()
@@ -303,3 +343,5 @@ class Broker:
         housekeeping.save_filters(self)
         self.files.close()
         self.store.close()
+        if self.group is not None:
+            self.group.closed()

@@ -38,6 +38,7 @@ DISK_RATIO_PROPERTIES = {
 }
 ROLES = ("ASYNC_MASTER", "SYNC_MASTER", "SLAVE")
 FLUSH_TYPES = ("ASYNC_FLUSH", "SYNC_FLUSH")
+COMMIT_RULES = ("all", "quorum")
 
 _CORES = os.cpu_count() or 1
 
@@ -226,7 +227,7 @@ class BrokerConfig:
 
     # Replication
     broker_role: str = "ASYNC_MASTER"
-    ha_listen_port: int = 0  # always listenPort + 1
+    ha_listen_port: int = 0  # listenPort + 1 unless it is set
     ha_master_address: str = ""
     ha_send_heartbeat_interval: int = 5_000
     ha_housekeeping_interval: int = 20_000
@@ -240,6 +241,31 @@ class BrokerConfig:
     dleger_self_id: str = named("dLegerSelfId", "")
     preferred_leader_id: str = ""
     is_enable_batch_push: bool = False
+
+    # Groups that elect their master (controller mode); the keys of the controllers are read by controller/config
+    enable_controller_mode: bool = False
+    controller_peers: str = ""  # id-host:port;... of all voters
+    controller_self_id: str = ""  # empty: not a voter
+    controller_election_timeout_ms: str = ""
+    controller_heartbeat_ms: int = 100
+    controller_metadata: str = "raft"
+    controller_etcd_endpoints: str = ""
+    controller_etcd_prefix: str = "/cometmq/"
+    controller_store_path: str = ""
+    ha_session_heartbeat_ms: int = 200
+    ha_lease_ms: int = 1_000
+    ha_session_timeout_ms: int = 1_500
+    ha_disconnect_grace_ms: int = 200
+    ha_heartbeat_ms: int = 100
+    min_in_sync_replicas: int = 0  # 0: one in a group of two, else two
+    ha_commit_rule: str = "all"
+    ha_ack_replicas: int = 0
+    ha_max_time_slave_not_catchup: int = 2_000
+    ha_drop_delay_ms: int = 500
+    ha_meta_interval_ms: int = 100
+    ha_forward_ms: int = 35_000
+    enable_elect_unclean_master: bool = False
+    ha_boot_id: str = ""  # for tests: in place of the kernel's boot id
 
     # Network
     server_worker_threads: int = 8
@@ -272,6 +298,7 @@ class BrokerConfig:
     system_properties: dict[str, str] = field(default_factory=dict, metadata={"key": None})
     config_file: str = field(default="", metadata={"key": None})
     configured: set[str] = field(default_factory=set, metadata={"key": None})
+    following: bool = field(default=False, metadata={"key": None})  # controller mode: not the master now
 
     def __init__(self, **values: Any) -> None:
         """Fields by name; the others have their defaults."""
@@ -328,7 +355,35 @@ class BrokerConfig:
             max(self.register_name_server_period, REGISTER_PERIOD_MS_MIN), REGISTER_PERIOD_MS_MAX
         )
         self._check_role()
+        if self.enable_dleger_commit_log:
+            self._use_dledger_keys()
+        if self.enable_controller_mode:
+            self._resolve_group()
         return self
+
+    def _use_dledger_keys(self) -> None:
+        """The keys of a 4.9 DLedger group start a group of ours; its replicas store a plain log."""
+        self.enable_controller_mode = True
+        self.controller_peers = self.controller_peers or self.dleger_peers
+        self.controller_self_id = self.controller_self_id or self.dleger_self_id
+        if "ha_commit_rule" not in self.configured:
+            self.ha_commit_rule = "quorum"
+
+    def _resolve_group(self) -> None:
+        peers = [peer for peer in self.controller_peers.split(";") if peer.strip()]
+        if not peers and self.controller_metadata == "raft":
+            raise ConfigError(
+                "enableControllerMode=true needs controllerPeers: id-host:port;... of all voters."
+            )
+        if self.ha_commit_rule not in COMMIT_RULES:
+            raise ConfigError(
+                f"haCommitRule is {self.ha_commit_rule!r}; it must be one of {', '.join(COMMIT_RULES)}."
+            )
+        if self.ha_commit_rule == "quorum":
+            self.ha_ack_replicas = self.ha_ack_replicas or len(peers) // 2 + 1
+        if "broker_role" not in self.configured or self.broker_role == "SLAVE":
+            self.broker_role = "SYNC_MASTER"  # the level "insync" unless another is asked for
+        self.following = True
 
     def _check_role(self) -> None:
         if self.broker_role not in ROLES:
@@ -337,6 +392,8 @@ class BrokerConfig:
             raise ConfigError(
                 f"flushDiskType is {self.flush_disk_type!r}; it must be one of {', '.join(FLUSH_TYPES)}."
             )
+        if self.enable_controller_mode or self.enable_dleger_commit_log:
+            return
         if self.broker_role != "SLAVE":
             self.broker_id = 0
         elif self.broker_id <= 0:
@@ -348,7 +405,8 @@ class BrokerConfig:
 
     @property
     def is_slave(self) -> bool:
-        return self.broker_role == "SLAVE"
+        """Does its log come from another broker now?"""
+        return self.following or self.broker_role == "SLAVE"
 
     @property
     def readable(self) -> bool:
@@ -378,7 +436,7 @@ class BrokerConfig:
         values["store_path_root_dir"] = Path(self.store_path_root_dir)
         values["store_path_commit_log"] = Path(self.store_path_commit_log)
         values["flush_disk_type"] = FlushDiskType(self.flush_disk_type)
-        values["broker_role"] = BrokerRole(self.broker_role)
+        values["broker_role"] = BrokerRole("SLAVE" if self.is_slave else self.broker_role)
         values["ha_master_address"] = self.ha_master_address or None
         values["max_transfer_count_on_message_in_memory"] = self.pull_count_max
         for name, key in DISK_RATIO_PROPERTIES.items():

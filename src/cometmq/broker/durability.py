@@ -15,6 +15,7 @@ from cometmq.store.model import PutResult, PutStatus
 
 if TYPE_CHECKING:
     from cometmq.broker.broker import Broker
+    from cometmq.broker.ha.group_replication import GroupReplication
     from cometmq.broker.ha.replication import Replication
 
 Settled = Callable[[PutStatus], None]
@@ -23,7 +24,7 @@ Settled = Callable[[PutStatus], None]
 class Durability:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self.replication: Replication | None = None
+        self.replication: Replication | GroupReplication | None = None
 
     def must_wait(self, result: PutResult, wait_store_ok: bool) -> bool:
         if not wait_store_ok or result.status is not PutStatus.PUT_OK:
@@ -47,7 +48,11 @@ class _Wait:
     __slots__ = ("_broker", "_callback", "_missing", "_status")
 
     def __init__(
-        self, broker: Broker, replication: Replication | None, result: PutResult, callback: Settled
+        self,
+        broker: Broker,
+        replication: Replication | GroupReplication | None,
+        result: PutResult,
+        callback: Settled,
     ) -> None:
         self._broker = broker
         self._callback = callback

@@ -66,6 +66,16 @@ class ConsumerOffsets:
     def file_name(self) -> str:
         return LMQ_OFFSETS_FILE if self._enable_lmq else OFFSETS_FILE
 
+    def clamp(self, end_of: Callable[[str, int], int]) -> None:
+        """No offset lies behind the end of its queue (the log was cut)."""
+        for topics in self._groups.values():
+            for topic, entry in topics.items():
+                for queue_id, queue_offset in list(entry.queues.items()):
+                    end = end_of(topic, queue_id)
+                    if end < queue_offset != OFFSET_MAX:
+                        entry.commit(queue_id, end)
+                        self.unsaved = True
+
     def commit(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
         """Store whatever is sent, also a smaller offset, also for topics and queues that do not exist."""
         if self._enable_lmq and group.startswith(LMQ_PREFIX):

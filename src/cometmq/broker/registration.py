@@ -52,6 +52,7 @@ UNREGISTER_TIMEOUT_MS = 1_500
 ADDRESS_SERVER_PERIOD_MS = 120_000
 ADDRESS_SERVER_TIMEOUT_S = 3.0
 CRC_MASK = 0x7FFFFFFF
+MASTER_EPOCH_FIELD = "masterEpoch"  # ours; a NameServer of 4.9 ignores it
 
 
 class Link:
@@ -138,6 +139,11 @@ class Registration:
         else:
             self._after("incremental", 0, self._tell_changed)
 
+    def role_changed(self) -> None:
+        """We are master now, or not any more: tell it at once."""
+        if not self._stopping:
+            self._spawn(self.register_all())
+
     async def register_topics(self, names: Iterable[str]) -> None:
         """Tell these topics now; answers when every NameServer has them or failed."""
         self._changed.update(names)
@@ -203,6 +209,11 @@ class Registration:
             body_crc32=zlib.crc32(data) & CRC_MASK,
         )
         command = RemotingCommand.request(RequestCode.REGISTER_BROKER, header, data)
+        if broker.group is not None and config.broker_id == 0:
+            command.ext_fields = {
+                **(command.ext_fields or {}),
+                MASTER_EPOCH_FIELD: str(broker.group.master_epoch),
+            }
         response = await broker.client.invoke(link.address, command, config.register_broker_timeout_mills)
         if response.code != ResponseCode.SUCCESS:
             raise BrokerError(response.code, response.remark, link.address)

@@ -75,7 +75,15 @@ def serve(server: Server, args: argparse.Namespace, ready: Callable[[], Coroutin
 
 async def _serve(server: Server, ready: Callable[[], Coroutine[Any, Any, None]]) -> int:
     stop = asyncio.Event()
+    exit_codes: list[int] = []
     _on_signals(stop)
+
+    def failed(exit_code: int) -> None:
+        exit_codes.append(exit_code)
+        stop.set()
+
+    if hasattr(server, "on_fail"):
+        server.on_fail = failed
     try:
         await server.start()
         await ready()
@@ -88,7 +96,7 @@ async def _serve(server: Server, ready: Callable[[], Coroutine[Any, Any, None]])
             await asyncio.wait_for(server.stop(), STOP_LIMIT_S)
         except TimeoutError:
             log.error("stopping took longer than %g s; the store recovers with the next start", STOP_LIMIT_S)
-    return 0
+    return exit_codes[0] if exit_codes else 0
 
 
 def _on_signals(stop: asyncio.Event) -> None:

@@ -363,6 +363,11 @@ class MessageStore:
     # Replicas: queues follow what is confirmed
 
     @property
+    def confirmed_offset(self) -> int:
+        """What may be shown to others: everything, or on a replica what is confirmed."""
+        return self._dispatch_end
+
+    @property
     def _dispatch_end(self) -> int:
         end = self.commit_log.end_offset
         return end if self._confirmed is None else min(self._confirmed, end)

@@ -4,8 +4,9 @@ Theory of operation. Sans-IO: the driver brings in frames of other replicas, vie
 time, and takes out what is to be sent. Bytes and epochs are kept by a ``ReplicaLog``, whose calls are durable in the
 sense of each method when they return. A follower shakes hands with the master that the controller named, cuts its
 log where the two part, and then takes only what continues its log, in that epoch and session. A master confirms what
-every member of the in-sync set has, of the set it knows united with the one it has proposed; members leave and join
-only through the controller. A lease counts from the moment the heartbeat was *sent*.
+every member of the in-sync set has (by the rule ``quorum``: k of them), in the set it knows and also in the one it has
+proposed; members leave and join only through the controller. A lease counts from the moment the heartbeat was *sent*.
+It does not protect writes, epochs do; it bounds what only one may grant (``may_grant``).
 The rules and the mistakes they close are in ha.md 4 to 8; tests/sim plants the mistakes and finds them.
 """
 
@@ -18,6 +19,7 @@ from typing import NamedTuple, Protocol
 from cometmq.broker.ha.epochs import Epochs
 from cometmq.controller.group_state import NO_MASTER, GroupView
 
+CLOCK_MARGIN = 1.25  # two clocks that go wrong by 10 % in opposite directions
 DATA_SIZE_MAX = 1 << 20
 WINDOW_SIZE_MAX = 8 << 20  # bytes on their way to one follower
 
@@ -32,10 +34,17 @@ class ReplicaRole(enum.Enum):
 class ReplicaLog(Protocol):
     """Where the bytes are. ``save_epochs`` and ``truncate`` are durable when they return, ``append`` is not."""
 
-    min_offset: int
-    max_offset: int
-    flushed_offset: int
-    epochs: Epochs
+    @property
+    def min_offset(self) -> int: ...
+
+    @property
+    def max_offset(self) -> int: ...
+
+    @property
+    def flushed_offset(self) -> int: ...
+
+    @property
+    def epochs(self) -> Epochs: ...
 
     def read(self, offset: int, size_max: int) -> bytes | memoryview: ...
 
@@ -53,7 +62,6 @@ class ReplicaLog(Protocol):
 class ReplicaTimes:
     """Milliseconds."""
 
-    heartbeat: int = 200  # to the controller
     ping: int = 100
     lease: int = 1_000
     silence: int = 1_500  # a stream that says nothing for this long is gone
@@ -107,16 +115,6 @@ class Fence(NamedTuple):
 Frame = Hello | Welcome | Data | Ack | Fence
 
 
-class Heartbeat(NamedTuple):
-    """To the controller; its answer brings ``sent`` back."""
-
-    replica: int
-    epoch: int
-    last_epoch: int
-    max_offset: int
-    sent: float
-
-
 class AlterSyncSet(NamedTuple):
     master: int
     epoch: int
@@ -129,7 +127,34 @@ class Send(NamedTuple):
     frame: Frame
 
 
-Output = Send | Heartbeat | AlterSyncSet
+class Close(NamedTuple):
+    """Drop the connection of this follower; it has to shake hands again."""
+
+    to: int
+
+
+Output = Send | Close | AlterSyncSet
+
+
+class Standing(enum.Enum):
+    """What a master may do now (ha.md 4)."""
+
+    PROMOTING = enum.auto()  # confirms nothing of its own yet
+    SERVING = enum.auto()
+    NOLEASE = enum.auto()  # confirms, but grants nothing
+    FENCED = enum.auto()  # appends nothing
+
+
+class Status(NamedTuple):
+    """Where a replica stands, for the controller."""
+
+    epoch: int  # of the view it acts on
+    last_epoch: int  # of its log
+    max_offset: int
+    flushed_offset: int
+    confirm_offset: int
+    master_silence: int  # since the last frame of the master of that epoch, or since we know of it
+    stream_closed: bool
 
 
 class Stream:
@@ -144,10 +169,12 @@ class Stream:
         "sent_at",
         "session",
         "target",
+        "version",
     )
 
-    def __init__(self, session: int, now: float) -> None:
+    def __init__(self, session: int, version: int, now: float) -> None:
         self.session = session
+        self.version = version  # of the in-sync set when hands were shaken
         self.acked = -1  # nothing before the first acknowledgement
         self.flushed = -1
         self.next_offset = -1
@@ -162,7 +189,6 @@ class Replica:
         log: ReplicaLog,
         *,
         now: float,
-        min_in_sync: int,
         confirm: int = 0,
         acks_are_flushed: bool = False,
         times: ReplicaTimes | None = None,
@@ -179,15 +205,17 @@ class Replica:
         self.streams: dict[int, Stream] = {}
         self.proposed: AlterSyncSet | None = None
         self.outputs: list[Output] = []
-        self._min_in_sync = min_in_sync
+        self.resigning = False
+        self._fenced = False  # somebody knows a later epoch than ours
         self._acks_are_flushed = acks_are_flushed
         self._times = times or ReplicaTimes()
         self._now = now
         self._session = first_session  # of our own stream as a follower
         self._shaken = False
+        self._stream_closed = False
+        self._sessions: dict[int, int] = {}  # follower -> its latest session in our epoch
         self._master_epochs = Epochs()
-        self._heard_master_at = self._hello_at = now
-        self._heartbeat_at = self._promoted_at = now
+        self._heard_master_at = self._hello_at = self._promoted_at = now
 
     # -- what the driver calls ------------------------------------------------------------------------------------
 
@@ -199,11 +227,6 @@ class Replica:
         self._now = now
         if self.role is ReplicaRole.FAILED:
             return
-        if now >= self._heartbeat_at:
-            self._heartbeat_at = now + self._times.heartbeat
-            self.outputs.append(
-                Heartbeat(self.me, self.epoch, self.log.epochs.last, self.log.max_offset, now)
-            )
         if self.role is ReplicaRole.MASTER:
             self._tick_master()
         elif self.view.master not in (NO_MASTER, self.me):
@@ -228,6 +251,7 @@ class Replica:
         if self.role is ReplicaRole.MASTER and view.epoch == self.epoch:
             if sent is not None:
                 self.lease_until = max(self.lease_until, self._lease_start(sent) + self._times.lease)
+            self._close_doubtful_streams()
             self._advance_confirm()
 
     def append(self, data: bytes, now: float) -> int | None:
@@ -248,12 +272,69 @@ class Replica:
             self._advance_confirm()
 
     def may_append(self, now: float) -> bool:
-        if self.role is not ReplicaRole.MASTER or len(self.view.sync_set) < self._enough:
-            return False
-        return self.has_lease(now) or self._all_streams_live()
+        return self.standing(now) not in (None, Standing.FENCED) and not self.resigning
 
     def has_lease(self, now: float) -> bool:
-        return self.role is ReplicaRole.MASTER and now < self.lease_until
+        """Nobody else was elected when this lease began; enough to answer at level `leader`."""
+        return self.role is ReplicaRole.MASTER and now < self.lease_until and not self.resigning
+
+    def may_grant(self, now: float) -> bool:
+        """Locks and changes by administrators: not while the master before us may still believe in its lease."""
+        return self.has_lease(now) and now - self._promoted_at >= self._times.lease * CLOCK_MARGIN
+
+    def standing(self, now: float) -> Standing | None:
+        """None if this is no master."""
+        if self.role is not ReplicaRole.MASTER:
+            return None
+        enough = len(self.view.sync_set) >= self.view.min_in_sync and self.view.epoch == self.epoch
+        if self._fenced or not enough or not (self.has_lease(now) or self._enough_streams_live(now)):
+            return Standing.FENCED
+        if self.confirm < self.epoch_start:
+            return Standing.PROMOTING
+        return Standing.SERVING if self.has_lease(now) else Standing.NOLEASE
+
+    def status(self, now: float) -> Status:
+        follows = self.role is not ReplicaRole.MASTER and self.view.master not in (NO_MASTER, self.me)
+        return Status(
+            self.view.epoch,
+            self.log.epochs.last,
+            self.log.max_offset,
+            self.log.flushed_offset,
+            self.confirm,
+            int(now - self._heard_master_at) if follows else 0,
+            follows and self._stream_closed,
+        )
+
+    def resign(self) -> None:
+        """Append nothing and grant nothing from now on; ask to be replaced once ``drained``."""
+        self.resigning = self.role is ReplicaRole.MASTER
+
+    def stay(self) -> None:
+        """Nobody could replace us."""
+        self.resigning = False
+
+    @property
+    def drained(self) -> bool:
+        return self.confirm == self.log.max_offset
+
+    def stream_lost(self, peer: int, now: float) -> None:
+        """The connection to this replica was closed, or could not be opened."""
+        self._now = now
+        if self.role is ReplicaRole.MASTER:
+            self.streams.pop(peer, None)
+        elif peer == self.view.master:
+            self._shaken = False
+            self._stream_closed = True
+
+    @property
+    def session(self) -> int:
+        """Of our latest greeting."""
+        return self._session
+
+    @property
+    def epoch_start(self) -> int:
+        """Where the newest epoch of the log begins."""
+        return self.log.epochs.entries[-1].start if self.log.epochs.entries else 0
 
     def flushed(self, now: float) -> None:
         """More of the log is on disk."""
@@ -277,6 +358,7 @@ class Replica:
             self._on_ack(frame)
         elif frame.epoch > self.epoch:
             self._shaken = False  # somebody knows a later master; the controller will tell us
+            self._fenced = True
 
     # -- roles ----------------------------------------------------------------------------------------------------
 
@@ -287,18 +369,22 @@ class Replica:
         self.log.save_epochs(self.log.epochs.with_epoch(epoch, self.log.max_offset))
         self.epoch = epoch
         self.role = ReplicaRole.MASTER
-        self.streams = {}
-        self.proposed = None
+        self._forget_streams()
         self.lease_until = float("-inf")
         self._promoted_at = self._now
 
     def _begin_following(self) -> None:
         self.role = ReplicaRole.JOINING
-        self.streams = {}
-        self.proposed = None
-        self._shaken = False
+        self._forget_streams()
+        self._heard_master_at = self._now
         if self.view.master != NO_MASTER:
             self._say_hello()
+
+    def _forget_streams(self) -> None:
+        self.streams = {}
+        self._sessions = {}
+        self.proposed = None
+        self.resigning = self._fenced = self._shaken = self._stream_closed = False
 
     # -- follower -------------------------------------------------------------------------------------------------
 
@@ -338,6 +424,7 @@ class Replica:
         self.log.save_epochs(welcome.epochs.up_to(point))
         self.epoch = max(self.epoch, welcome.epoch)
         self._shaken = True
+        self._stream_closed = False
         self.role = ReplicaRole.FOLLOWER
         self._heard_master_at = self._now
         self._ack()
@@ -351,10 +438,12 @@ class Replica:
         return epoch >= self.epoch and epoch >= self.view.epoch
 
     def _on_data(self, data: Data) -> None:
+        if not self._epoch_is_current(data.epoch):
+            self._fence(data)
+            return
         if self.role is not ReplicaRole.FOLLOWER or not self._shaken or data.session != self._session:
             return
-        if data.epoch != self.epoch or not self._epoch_is_current(data.epoch):
-            self._send(data.sender, Fence(self.me, data.session, self.epoch))
+        if data.epoch != self.epoch:
             return
         self._heard_master_at = self._now
         if data.offset != self.log.max_offset:
@@ -369,6 +458,9 @@ class Replica:
             self._know_epochs_at_end()
         self.confirm = max(self.confirm, min(data.confirm, self.log.max_offset))
         self._ack()
+
+    def _fence(self, frame: Hello | Data) -> None:
+        self._send(frame.sender, Fence(self.me, frame.session, max(self.epoch, self.view.epoch)))
 
     def _know_epochs_at_end(self) -> None:
         """A log that has reached the begin of an epoch knows it: only then may it count for that epoch."""
@@ -387,14 +479,14 @@ class Replica:
     def _on_hello(self, hello: Hello) -> None:
         if self.role is not ReplicaRole.MASTER:
             if hello.epoch < self.epoch:
-                self._send(hello.sender, Fence(self.me, hello.session, self.epoch))
+                self._fence(hello)
             return
         if hello.epoch > self.epoch:
             return  # we were replaced and will hear of it
-        known = self.streams.get(hello.sender)
-        if known is not None and hello.session <= known.session:
+        if hello.session <= self._sessions.get(hello.sender, -1):
             return  # an old one that was on its way
-        self.streams[hello.sender] = Stream(hello.session, self._now)
+        self._sessions[hello.sender] = hello.session
+        self.streams[hello.sender] = Stream(hello.session, self.view.set_version, self._now)
         self._send(
             hello.sender,
             Welcome(
@@ -458,20 +550,40 @@ class Replica:
         elif self.view.epoch == self.epoch:
             self._propose_sync_set()
 
+    def _close_doubtful_streams(self) -> None:
+        """What a replica acknowledged before it lost power counts for nothing: it has to shake hands again."""
+        for member in self.view.unclean & self.streams.keys():
+            if self.streams[member].version < self.view.set_version:
+                del self.streams[member]
+                self.outputs.append(Close(member))
+
     def _propose_sync_set(self) -> None:
+        known = self.view.sync_set
         wanted = frozenset(
             {self.me}
-            | {member for member in self.view.sync_set if self._stays(member)}
-            | {follower for follower, stream in self.streams.items() if self._may_join(stream)}
+            | {member for member in known if self._stays(member)}
+            | {follower for follower in self.streams if self._may_join(follower)}
         )
-        if wanted != self.view.sync_set:
+        vouches = wanted & self.view.unclean  # whoever is proposed is said to have caught up
+        if (wanted != known or vouches) and self._is_safe_set(wanted, vouches):
             self.proposed = AlterSyncSet(self.me, self.epoch, self.view.set_version, wanted)
             self.outputs.append(self.proposed)
 
-    def _may_join(self, stream: Stream) -> bool:
-        return stream.acked >= max(self.confirm, self._epoch_start) and self._is_live(
-            stream, self._times.drop
-        )
+    def _is_safe_set(self, wanted: frozenset[int], vouches: frozenset[int]) -> bool:
+        """By `quorum` what is confirmed must be confirmed in the new set too before it counts."""
+        if not all(self._may_join(member) for member in vouches):
+            return False
+        quorum = self.view.ack_replicas
+        if not quorum:
+            return True
+        grows = wanted >= self.view.sync_set
+        return (len(wanted) >= quorum or grows) and self._acknowledged_in(wanted) >= self.confirm
+
+    def _may_join(self, follower: int) -> bool:
+        stream = self.streams.get(follower)
+        if stream is None or not self._is_live(stream, self._times.drop):
+            return False
+        return self._acknowledged(follower) >= max(self.confirm, self.epoch_start)
 
     def _stays(self, member: int) -> bool:
         stream = self.streams.get(member)
@@ -481,24 +593,21 @@ class Replica:
             self._now - stream.caught_up_at < self._times.catch_up
         )
 
-    @property
-    def _epoch_start(self) -> int:
-        return self.log.epochs.entries[-1].start
-
     def _is_live(self, stream: Stream, limit: float) -> bool:
         return stream.acked >= 0 and self._now - stream.heard_at < limit
 
-    def _all_streams_live(self) -> bool:
+    def _enough_streams_live(self, now: float) -> bool:
+        """Without a lease: as long as those answer whom it takes to confirm anything."""
         others = self.view.sync_set - {self.me}
-        return all(
-            member in self.streams and self._is_live(self.streams[member], self._times.silence)
-            for member in others
-        )
+        live = [
+            m for m in others if m in self.streams and now - self.streams[m].heard_at < self._times.silence
+        ]
+        return len(live) >= (self.view.ack_replicas - 1 if self.view.ack_replicas else len(others))
 
-    def _counted_members(self) -> frozenset[int]:
-        """Whose acknowledgement it takes: also of those who may be members already without our knowing."""
-        proposed = self.proposed.members if self.proposed is not None else frozenset()
-        return self.view.sync_set | proposed
+    def _counted_sets(self) -> list[frozenset[int]]:
+        """In which sets a byte must be confirmed: the proposed one may be in force without our knowing."""
+        known = self.view.sync_set
+        return [known, self.proposed.members] if self.proposed is not None else [known]
 
     def _acknowledged(self, member: int) -> int:
         if member == self.me:
@@ -508,24 +617,19 @@ class Replica:
             return -1
         return min(stream.acked, stream.flushed) if self._acks_are_flushed else stream.acked
 
-    def _advance_confirm(self) -> None:
-        if self.view.epoch != self.epoch or len(self.view.sync_set) < self._enough:
-            return
-        members = self._counted_members() | {self.me}
+    def _acknowledged_in(self, members: frozenset[int]) -> int:
+        """What as many members of this set have as it takes."""
         acknowledged = sorted((self._acknowledged(member) for member in members), reverse=True)
-        confirmed = acknowledged[self._ack_count(len(acknowledged)) - 1]
-        if self.view.ack_replicas and confirmed < self._epoch_start:
+        quorum = self.view.ack_replicas or len(acknowledged)
+        return acknowledged[min(quorum, len(acknowledged)) - 1] if acknowledged else -1
+
+    def _advance_confirm(self) -> None:
+        if self.view.epoch != self.epoch or len(self.view.sync_set) < self.view.min_in_sync:
+            return
+        confirmed = min(self._acknowledged_in(members) for members in self._counted_sets())
+        if self.view.ack_replicas and confirmed < self.epoch_start:
             return  # bytes of earlier masters count only together with one of ours (the epoch record)
         self.confirm = max(self.confirm, confirmed)
-
-    def _ack_count(self, members: int) -> int:
-        """How many members must have a byte: all, or with the rule "quorum" k of them."""
-        return min(self.view.ack_replicas, members) if self.view.ack_replicas else members
-
-    @property
-    def _enough(self) -> int:
-        """Members without which nothing is taken and nothing confirmed."""
-        return max(self._min_in_sync, self.view.min_in_sync)
 
     def _send(self, to: int, frame: Frame) -> None:
         self.outputs.append(Send(to, frame))

@@ -15,7 +15,7 @@ from cometmq.broker.ha.acknowledgements import Acknowledgements
 from cometmq.broker.ha.follower import Follower, LogRange
 from cometmq.broker.ha.metadata import MetadataSync
 from cometmq.broker.ha.server import HaServer
-from cometmq.errors import CometMQError, ConfigError
+from cometmq.errors import CometMQError
 from cometmq.net.addresses import parse_address
 from cometmq.store.model import PutResult, PutStatus
 
@@ -48,12 +48,7 @@ class Replication:
     # -- life -----------------------------------------------------------------------------------------------------
 
     async def listen(self, host: str, port: int) -> None:
-        """Raises ConfigError if the port is taken, or if the settings ask for what is not there yet."""
-        if self._broker.config.enable_dleger_commit_log:
-            raise ConfigError(
-                "enableDLegerCommitLog=true asks for a group that elects its master, which this version cannot do: "
-                "remove the key and set brokerRole and brokerId of each broker."
-            )
+        """Raises ConfigError if the port is taken."""
         await self.server.listen(host, port, self._broker.net_config)
 
     def start(self) -> None:

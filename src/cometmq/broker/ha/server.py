@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.ha.acknowledgements import Acknowledgements
+from cometmq.broker.ha.first_bytes import FirstBytes
+from cometmq.broker.ha.peer_link import PeerLink
 from cometmq.broker.ha.slave_link import SlaveLink
 from cometmq.net.config import NetConfig
 from cometmq.net.listener import bind
@@ -23,7 +26,14 @@ CHECK_S_MIN = 0.01
 
 
 class HaServer:
-    def __init__(self, config: BrokerConfig, store: MessageStore, acknowledgements: Acknowledgements) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        acknowledgements: Acknowledgements,
+        replica_link: Callable[[], PeerLink] | None = None,
+    ) -> None:
+        """``replica_link`` serves replicas of a group that elects its master, which then tells when to ``pump``."""
         self.config = config
         self.store = store
         self.links: list[SlaveLink] = []
@@ -32,14 +42,20 @@ class HaServer:
         self._server: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._pump_scheduled = False
+        self._replica_link = replica_link
 
     # -- life -----------------------------------------------------------------------------------------------------
 
     async def listen(self, host: str, port: int, net_config: NetConfig) -> None:
         """Raises ConfigError if the port is taken."""
         sock = bind(host, port, net_config)
-        self._server = await asyncio.get_running_loop().create_server(lambda: SlaveLink(self), sock=sock)
+        self._server = await asyncio.get_running_loop().create_server(self._protocol, sock=sock)
         self._check()
+
+    def _protocol(self) -> asyncio.Protocol:
+        if self._replica_link is None:
+            return SlaveLink(self)
+        return FirstBytes(lambda: SlaveLink(self), self._replica_link)
 
     async def stop(self) -> None:
         if self._timer is not None:
@@ -52,7 +68,7 @@ class HaServer:
             link.close()
         await self._server.wait_closed()
         self._server = None
-        self.store.on_append = None
+        self._watch_log(False)
 
     # -- what links tell ------------------------------------------------------------------------------------------
 
@@ -61,8 +77,7 @@ class HaServer:
         log.info("slave connected slave=%s", link.peer)
 
     def link_reported(self, link: SlaveLink) -> None:
-        if self.store.on_append is None:
-            self.store.on_append = self._log_grew
+        self._watch_log(True)
         self._count()
         self._acknowledgements.acknowledge(link.acknowledged_offset)
 
@@ -74,8 +89,12 @@ class HaServer:
         self.links.remove(link)
         self._count()
         if not self.links:
-            self.store.on_append = None
+            self._watch_log(False)
         log.info("slave disconnected slave=%s acknowledged=%d", link.peer, link.acknowledged_offset)
+
+    def _watch_log(self, on: bool) -> None:
+        if self._replica_link is None:
+            self.store.on_append = self._log_grew if on else None
 
     def _count(self) -> None:
         self._acknowledgements.slave_count = sum(link.reported for link in self.links)
@@ -86,9 +105,10 @@ class HaServer:
         """Inside an append: everything that one turn of the loop appends is sent together."""
         if not self._pump_scheduled:
             self._pump_scheduled = True
-            asyncio.get_running_loop().call_soon(self._pump)
+            asyncio.get_running_loop().call_soon(self.pump)
 
-    def _pump(self) -> None:
+    def pump(self) -> None:
+        """Send what there is."""
         self._pump_scheduled = False
         for link in list(self.links):
             link.pump()

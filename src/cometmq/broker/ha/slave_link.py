@@ -100,7 +100,7 @@ class SlaveLink(asyncio.Protocol):
 
     def _take_first(self, report: int) -> str | None:
         """Where the slave wants to begin; why not, if it cannot."""
-        first, end = max(self._store.min_physical_offset, 0), self._store.max_physical_offset
+        first, end = max(self._store.min_physical_offset, 0), self._store.confirmed_offset
         if not 0 <= report <= end:
             return f"it asks for offset {report}, but the log ends at {end}; its store is of another history"
         if 0 < report < first:
@@ -130,7 +130,7 @@ class SlaveLink(asyncio.Protocol):
         self._pump_scheduled = False
         if self._transport is None or not self.reported or self._paused or self._reading_in:
             return
-        end = self._store.max_physical_offset
+        end = self._store.confirmed_offset
         if self.next_offset >= end:
             return
         if end - self.next_offset > COLD_DISTANCE and self._read_in_first():
@@ -143,7 +143,7 @@ class SlaveLink(asyncio.Protocol):
     def _send_turn(self) -> None:
         assert self._transport is not None
         parts: list[bytes | memoryview] = []
-        left = TURN_SIZE_MAX
+        left = min(TURN_SIZE_MAX, self._store.confirmed_offset - self.next_offset)
         while left > 0:
             part = self._store.read_log(
                 self.next_offset, min(left, self._owner.config.ha_transfer_batch_size)

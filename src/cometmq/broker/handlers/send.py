@@ -364,6 +364,8 @@ def count_put(broker: Broker, send: Send, result: PutResult, topic: str) -> None
 def answer(broker: Broker, command: RemotingCommand, refusal: Refusal) -> RemotingCommand:
     response = command.response(refusal.code, refusal.remark)
     response.ext_fields = region_fields(broker)
+    if broker.group is not None and refusal.code is ResponseCode.SERVICE_NOT_AVAILABLE:
+        response.ext_fields |= broker.group.hint()
     return response
 
 

@@ -1,0 +1,179 @@
+"""Replication of a broker whose group elects its master (controller mode); counterpart of ``Replication``.
+
+It opens the replica's files before the store, makes the ``Member`` once the store is open, starts a controller if this
+broker has a vote, and keeps trying until the controllers know us. Event loop only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cometmq.broker.ha.acknowledgements import Acknowledgements
+from cometmq.broker.ha.member import Member
+from cometmq.broker.ha.member_files import MemberFiles, refuse_dledger_store
+from cometmq.broker.ha.peer_link import PeerLink
+from cometmq.broker.ha.roles import BrokerRoles
+from cometmq.broker.ha.server import HaServer
+from cometmq.controller.config import ControllerConfig, parse_id
+from cometmq.controller.controller import Controller, open_controller
+from cometmq.controller.replicas import GroupSettings
+from cometmq.controller.session import ControllerSession, ReplicaIdentity
+from cometmq.errors import CometMQError
+from cometmq.store.model import PutResult, PutStatus
+
+if TYPE_CHECKING:
+    from cometmq.broker.broker import Broker
+
+log = logging.getLogger(__name__)
+
+
+class GroupReplication:
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        config = broker.config
+        root = Path(config.store_path_root_dir)
+        self.roles = BrokerRoles(broker)
+        self.controller_config = ControllerConfig.from_properties(
+            config.as_properties(),
+            directory=str(root / "ha" / "controller"),
+            bind_address=config.bind_address,
+        )
+        self.replica_id = config.broker_id or parse_id(config.controller_self_id)
+        self.controller: Controller | None = None
+        self.files: MemberFiles | None = None
+        self._member: Member | None = None
+        self._joining: asyncio.Task[None] | None = None
+        self.server = HaServer(
+            config, broker.store, Acknowledgements(config), replica_link=lambda: PeerLink(self.member)
+        )
+
+    @property
+    def member(self) -> Member:
+        assert self._member is not None, "the store is not open"
+        return self._member
+
+    # -- what Durability and the send path ask --------------------------------------------------------------------
+
+    def must_wait(self, result: PutResult) -> bool:
+        return self.member.must_wait(result)
+
+    def wait(self, result: PutResult, callback: Callable[[PutStatus], None]) -> None:
+        self.member.wait(result, callback)
+
+    def hint(self) -> dict[str, str]:
+        return self.member.hint()
+
+    @property
+    def master_epoch(self) -> int:
+        return self.roles.epoch
+
+    # -- life -----------------------------------------------------------------------------------------------------
+
+    def before_store(self) -> int:
+        """Raises ConfigError; how much of the log may be in the queues."""
+        config = self._broker.config
+        root = Path(config.store_path_root_dir)
+        refuse_dledger_store(root, Path(config.store_path_commit_log))
+        self.files = MemberFiles.open(root, config.broker_name, self.replica_id, config.ha_boot_id)
+        self.replica_id = self.files.identity.replica_id
+        config.broker_id = self.replica_id
+        return self.files.gate
+
+    def after_store(self) -> None:
+        assert self.files is not None
+        broker = self._broker
+        self._member = Member(broker.config, broker.store, self.files, self.roles, self._log_was_cut)
+        self._member.on_confirm = self.server.pump
+
+    async def listen(self, host: str, port: int) -> None:
+        await self.server.listen(host, port, self._broker.net_config)
+
+    def start(self) -> None:
+        self._joining = asyncio.get_running_loop().create_task(self._join(), name="ha-join")
+
+    async def _join(self) -> None:
+        try:
+            if self.controller_config.self_id:
+                self.controller = open_controller(self.controller_config)
+                await asyncio.get_running_loop().run_in_executor(None, self.controller.start)
+            await self.member.start(self._session, self._identity())
+            await self.member.register()
+        except (CometMQError, OSError) as error:
+            log.critical("event=NOT_REGISTERED this replica does not take part: %s", error)
+            self.roles.failed(error)
+            return
+        self._registered(self.member.session.replica_id if self.member.session is not None else 0)
+
+    def _registered(self, replica_id: int) -> None:
+        assert self.files is not None
+        if self.replica_id != replica_id:
+            self.replica_id = self._broker.config.broker_id = self.member.core.me = replica_id
+            self.files.identity = replace(self.files.identity, replica_id=replica_id)
+            self.files.identity.save(self.files.directory / "identity")
+            self._broker.registration.role_changed()
+        log.info("event=REGISTERED group=%s replica=%d", self.files.identity.group, replica_id)
+
+    def _session(self, identity: ReplicaIdentity) -> ControllerSession:
+        member = self.member
+        return ControllerSession(
+            self.controller_config.peers.values(),
+            identity,
+            member.status,
+            member.on_view,
+            self.controller_config.session_times,
+            on_answer=member.on_answer,
+        )
+
+    def _identity(self) -> ReplicaIdentity:
+        assert self.files is not None
+        config = self._broker.config
+        preferred = parse_id(config.preferred_leader_id)
+        quorum = config.ha_ack_replicas if config.ha_commit_rule == "quorum" else 0
+        settings = GroupSettings(config.min_in_sync_replicas, quorum, preferred)
+        return ReplicaIdentity(
+            config.broker_name,
+            self.replica_id,
+            self.files.identity.store_id,
+            self._broker.address,
+            self._broker.ha_address,
+            settings=settings,
+        )
+
+    async def stop(self) -> None:
+        """The store is still open; ``closed`` follows when it is not."""
+        if self._joining is not None:
+            self._joining.cancel()
+            await asyncio.gather(self._joining, return_exceptions=True)
+        if self._member is not None:
+            await self._member.stop()
+        await self.server.stop()
+        if self.controller is not None:
+            await asyncio.get_running_loop().run_in_executor(None, self.controller.stop)
+
+    def closed(self) -> None:
+        if self._member is not None:
+            self._member.closed()
+
+    def _log_was_cut(self) -> None:
+        """Offsets beyond the ends of queues would make consumers and delay levels skip what comes there."""
+        self._broker.offsets_follow_queues()
+
+    # -- for people -----------------------------------------------------------------------------------------------
+
+    def status(self) -> dict[str, Any]:
+        core, view = self.member.core, self.member.core.view
+        return {
+            "role": core.role.name,
+            "replicaId": self.replica_id,
+            "master": view.master,
+            "epoch": view.epoch,
+            "syncSet": sorted(view.sync_set),
+            "minOffset": self.member.log.min_offset,
+            "maxOffset": self.member.log.max_offset,
+            "confirmOffset": core.confirm,
+        }
