@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
+from cometmq.controller.config import CONTROLLER_KEYS, ControllerConfig
 from cometmq.errors import ConfigError
 from cometmq.properties_file import (
     BadProperties,
@@ -53,7 +54,7 @@ class NameServerConfig:
     use_epoll_native_selector: bool = False
 
     bind_address: str = field(default="", metadata={"key": None})  # ours; every address when empty
-    # tls.* and other system properties of the file, and bindAddress
+    # tls.* and other system properties of the file, the keys of a controller, and bindAddress
     extra: dict[str, str] = field(default_factory=dict, metadata={"key": None})
 
     def __post_init__(self) -> None:
@@ -79,13 +80,22 @@ class NameServerConfig:
         """Lay properties over the settings; returns a sentence for each key that had no effect."""
         known: dict[str, str] = {}
         for key, text in properties.items():
-            if key.startswith(SYSTEM_PROPERTY_PREFIXES):
+            if key.startswith(SYSTEM_PROPERTY_PREFIXES) or key in CONTROLLER_KEYS:
                 self.extra[key] = text
             elif key == "bindAddress":
                 self.bind_address = self.extra[key] = text.strip()
             else:
                 known[key] = text
         return apply_properties(self, known)
+
+    def controller(self) -> ControllerConfig | None:
+        """Settings of the voter in this process (the third vote of a pair), None when there is none."""
+        if not self.extra.get("controllerSelfId", "").strip():
+            return None
+        directory = os.path.join(os.path.dirname(self.kv_config_path), "controller")
+        return ControllerConfig.from_properties(
+            self.extra, directory=directory, bind_address=self.bind_address
+        )
 
     def as_properties(self) -> dict[str, str]:
         """Every key with its value, as GET_NAMESRV_CONFIG shows them."""

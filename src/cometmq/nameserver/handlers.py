@@ -15,6 +15,7 @@ from cometmq.nameserver.config import FIXED_KEYS
 from cometmq.nameserver.files import write_with_backup
 from cometmq.nameserver.kv import ORDER_TOPIC_CONFIG
 from cometmq.nameserver.routes import (
+    OldEpoch,
     Registration,
     has_unit_subscription,
     has_unit_subscription_only,
@@ -58,6 +59,7 @@ log = logging.getLogger(__name__)
 
 FAQ = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
 CRC_MASK = 0x7FFFFFFF
+MASTER_EPOCH_FIELD = "masterEpoch"
 ROUTE_CACHE_COUNT_MAX = 10_000  # encoded routes kept until the next change
 
 
@@ -76,7 +78,11 @@ class Handlers:
         if header.body_crc32 and header.body_crc32 != zlib.crc32(command.body) & CRC_MASK:
             return command.response(ResponseCode.SYSTEM_ERROR, "crc32 not match")
         registration = _registration(header, command)
-        master = self._routes.register(registration, connection, self._server.now_ms())
+        try:
+            master = self._routes.register(registration, connection, self._server.now_ms())
+        except OldEpoch as error:
+            log.warning("registration refused: %s", error)
+            return command.response(ResponseCode.SYSTEM_ERROR, str(error))
         self._server.watch(connection)
         order = self._kv.namespace(ORDER_TOPIC_CONFIG)
         return command.response(
@@ -289,7 +295,14 @@ def _registration(header: RegisterBrokerHeader, command: RemotingCommand) -> Reg
             topic: _queues(header.broker_name, config) for topic, config in wrapper.topic_config_table.items()
         },
         filter_servers=body.filter_server_list,
+        master_epoch=_master_epoch(command),
     )
+
+
+def _master_epoch(command: RemotingCommand) -> int:
+    """Beside the header of 4.9: a master that was elected says in which epoch."""
+    text = (command.ext_fields or {}).get(MASTER_EPOCH_FIELD, "")
+    return int(text) if text.isdecimal() else 0
 
 
 def _registration_body(header: RegisterBrokerHeader, command: RemotingCommand) -> RegisterBrokerBody:

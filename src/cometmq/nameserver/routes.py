@@ -22,6 +22,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from cometmq.errors import CometMQError
 from cometmq.protocol.bodies.route import MASTER_ID, BrokerData, QueueData
 from cometmq.protocol.bodies.topic import DataVersion
 
@@ -48,6 +49,10 @@ class LiveBroker:
     complete: bool  # every topic of the broker has come since it was first seen
 
 
+class OldEpoch(CometMQError):
+    """A master registers that was replaced meanwhile."""
+
+
 @dataclass(frozen=True)
 class Registration:
     cluster: str
@@ -58,6 +63,7 @@ class Registration:
     data_version: DataVersion
     topics: dict[str, QueueData]
     filter_servers: list[str] | None = None  # None: as before
+    master_epoch: int = 0  # of a master that was elected; 0: nothing is known
 
 
 @dataclass(frozen=True)
@@ -82,13 +88,18 @@ class RouteTable:
         self._clusters: dict[str, set[str]] = {}
         self._live: dict[str, LiveBroker] = {}
         self._filter_servers: dict[str, list[str]] = {}
+        self._epochs: dict[str, int] = {}  # of the last elected master of a broker name
         self._perm_changed: set[str] = set()  # broker names whose permissions an operator changed here
         self.revision = 0  # grows with every change that a route can show
 
     # --- registration ---
 
     def register(self, registration: Registration, owner: Hashable, now_ms: int) -> Master | None:
-        """Take a registration over; a replica is told its master when that is alive."""
+        """Take a registration over; a replica is told its master when that is alive.
+
+        Raises OldEpoch for a master that was replaced.
+        """
+        self._check_epoch(registration)
         known = self._live.get(registration.address)
         first = self._place(registration)
         complete = registration.broker_id != MASTER_ID or registration.broker_name in registration.topics
@@ -109,6 +120,19 @@ class RouteTable:
         )  # fmt: skip
         self._set_filter_servers(registration.address, registration.filter_servers)
         return self._master_for(registration)
+
+    def _check_epoch(self, registration: Registration) -> None:
+        name = registration.broker_name
+        latest = self._epochs.get(name, 0)
+        if registration.broker_id != MASTER_ID:
+            return
+        if registration.master_epoch < latest:
+            raise OldEpoch(
+                f"{registration.address} is not the master of {name} any more: it was elected in epoch "
+                f"{registration.master_epoch}, another one in epoch {latest}."
+            )
+        if registration.master_epoch:
+            self._epochs[name] = registration.master_epoch
 
     def _place(self, registration: Registration) -> bool:
         """Put the address where it belongs; True when nobody was there (its topics must be taken over)."""
@@ -211,6 +235,7 @@ class RouteTable:
             return
         name = group.broker_name
         del self._groups[name]
+        self._epochs.pop(name, None)
         self._perm_changed.discard(name)
         for cluster in [c for c, names in self._clusters.items() if name in names]:
             self._clusters[cluster].discard(name)

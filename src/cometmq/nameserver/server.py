@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from cometmq.clock import Clock
 from cometmq.clock import now_ms as wall_clock
+from cometmq.controller.controller import open_controller
 from cometmq.nameserver.config import NameServerConfig
 from cometmq.nameserver.handlers import Handlers
 from cometmq.nameserver.kv import KvConfig
@@ -45,6 +46,8 @@ class NameServer:
         self._scan_timer: asyncio.TimerHandle | None = None
         self._watched: set[Connection] = set()
         self.address = ""  # host:port once started
+        controller = self.config.controller()
+        self.controller = open_controller(controller) if controller is not None else None
         self.net = RemotingServer(
             Handlers(self).table(),
             config=self._net_config(),
@@ -56,6 +59,8 @@ class NameServer:
         """Load the KV configuration and listen; returns ``host:port`` to connect to."""
         await asyncio.to_thread(self.kv.load)
         port = await self.net.start(self.config.bind_address, self.config.listen_port)
+        if self.controller is not None:
+            await asyncio.to_thread(self.controller.start)
         self._schedule_scan()
         self.address = format_address(_reachable(self.config.bind_address), port)
         log.info("NameServer address=%s ready", self.address)
@@ -65,6 +70,8 @@ class NameServer:
         if self._scan_timer is not None:
             self._scan_timer.cancel()
             self._scan_timer = None
+        if self.controller is not None:
+            await asyncio.to_thread(self.controller.stop)
         await self.net.stop()
 
     @property
