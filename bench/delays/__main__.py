@@ -23,7 +23,7 @@ import tempfile
 from pathlib import Path
 
 from bench.delays.load import Load
-from bench.delays.peer import KillableJava
+from bench.delays.peer import KillableJava, quiet_port
 from bench.delays.scenario import Scenario
 from bench.macro.servers import Comet
 
@@ -43,6 +43,7 @@ def main() -> int:
     try:
         for case in args.cases.split(","):
             for broker in brokers(args, directory):
+                broker.port = quiet_port()
                 found = asyncio.run(scenario(case, args).run(broker))
                 results.append({"case": case, "broker": broker.name, **found})
                 print(line_of(results[-1]), file=sys.stderr, flush=True)

@@ -1,15 +1,18 @@
-"""The Java peer as the delay benchmark kills it."""
+"""The Java peer as the delay benchmark kills it, and ports that stay free while a broker is away."""
 
 from __future__ import annotations
 
 import os
+import random
 import signal
+import socket
 import time
 from pathlib import Path
 
 from bench.macro.servers import Java
 
 GONE_LIMIT_S = 10
+PORTS = range(20_000, 30_000)  # below those that outgoing connections get
 
 
 class KillableJava(Java):
@@ -35,3 +38,20 @@ def ended(pid: int) -> bool:
     except OSError:
         return True
     return state in ("Z", "X")
+
+
+def quiet_port() -> int:
+    """A port that is free together with the neighbours that brokers use, and that no outgoing connection takes."""
+    while True:
+        port = random.choice(PORTS)
+        if all(_free(near) for near in range(port - 2, port + 2)):
+            return port
+
+
+def _free(port: int) -> bool:
+    with socket.socket() as sock:
+        try:
+            sock.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True

@@ -5,6 +5,8 @@ this class owns the socket's two directions:
 
 * In: whole frames are offered to ``endpoint.fast_path`` first, the rest is decoded and dispatched one by one.
   Everything written while the frames of one read event are handled goes out in one ``writelines``.
+* A connection whose frames take long gives way after ``TURN_S``: uvloop reads a busy socket many times in a row, and a
+  peer that always has more to say would keep timers and all others waiting for seconds.
 * Out: above the high-water mark of unsent bytes the connection is not read any more (``_stash`` keeps what
   was read and not yet handled), until the peer has taken its answers.
 """
@@ -14,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
@@ -31,6 +34,9 @@ log = logging.getLogger(__name__)
 
 CloseCallback = Callable[["Connection"], None]
 
+TURN_S = (
+    0.005  # what one connection may take of a turn of the loop before its next frames wait for the next turn
+)
 SEPARATE_BODY_SIZE = 8 * 1024  # larger bodies are handed to writelines as they are instead of being copied
 OPAQUE_MASK = 0x7FFFFFFF
 TLS_HANDSHAKE_BYTE = 0x16
@@ -50,7 +56,8 @@ class Connection(asyncio.BufferedProtocol):
             "_out_size",
             "_pending",
         ),
-        *("_receiver", "_stash", "_transport", "_write_paused", "attachments", "born_host", "bytes_written"),
+        *("_receiver", "_resting", "_stash", "_transport", "_turn_ends", "_write_paused"),
+        *("attachments", "born_host", "bytes_written"),
         *("closed", "closed_at_ms", "drained_at_ms", "drained_bytes", "id", "in_flight", "last_active_ms"),
         *("on_close", "partial_since_ms", "peer", "peer_host", "peer_port", "tls"),
     )
@@ -63,6 +70,8 @@ class Connection(asyncio.BufferedProtocol):
         self._out_size = 0
         self._corked = False
         self._write_paused = False
+        self._resting = False
+        self._turn_ends = 0.0
         self._stash = b""
         self._pending: dict[int, asyncio.Future[RemotingCommand]] = {}
         self._opaque = 0
@@ -132,14 +141,32 @@ class Connection(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         self._write_paused = False
-        if self.closed:
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Handle what was put aside, then read again."""
+        if self.closed or self._paused:
             return
         if self._stash:
             stash = self._stash
             self._set_stash(b"")
             self._handle_bytes(memoryview(stash), len(stash))
-        if not self._write_paused and not self.closed:
+        if not self._paused and not self.closed:
             self._transport.resume_reading()
+
+    @property
+    def _paused(self) -> bool:
+        return self._write_paused or self._resting
+
+    def _rest(self) -> None:
+        """Let the others have a turn of the loop."""
+        self._resting = True
+        self._transport.pause_reading()
+        self._endpoint.loop.call_soon(self._end_rest)
+
+    def _end_rest(self) -> None:
+        self._resting = False
+        self._go_on()
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._close_reason is None:
@@ -161,6 +188,7 @@ class Connection(asyncio.BufferedProtocol):
     def _handle_bytes(self, view: memoryview, end: int) -> None:
         """Handle every whole frame of ``view[:end]``, keep the rest, send what the handlers wrote."""
         self._corked = True
+        self._turn_ends = time.monotonic() + TURN_S
         try:
             rest = self._consume(view, end)
             if rest > 0:
@@ -210,13 +238,15 @@ class Connection(asyncio.BufferedProtocol):
             self._endpoint.dispatch(self, command)
 
     def _must_stop(self) -> bool:
-        """True when the peer does not take its answers: the frames left must wait."""
+        """True when the peer does not take its answers, or had its turn: the frames left must wait."""
         if self._out_size > self._endpoint.config.high_water_bytes:
             self._flush()
-        return self._write_paused
+        if time.monotonic() > self._turn_ends and not self._resting:
+            self._rest()
+        return self._paused
 
     def _keep_rest(self, view: memoryview, start: int, end: int) -> None:
-        if self._write_paused:
+        if self._paused:
             self._set_stash(bytes(view[start:end]))
             return
         if bad_length(view, start, end, self._endpoint.config.frame_size_max):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from typing import Any
 
 import pytest
@@ -50,6 +51,28 @@ def test_answers_of_one_read_event_leave_in_one_write(run: Any) -> None:
             assert sum(writes) == 50
             assert len(writes) <= 5
             assert connection.in_flight == 0
+
+    run(main())
+
+
+def test_a_peer_with_much_to_do_leaves_turns_to_others(run: Any) -> None:
+    """A timer set while its first request is handled does not wait for the last one; nothing is lost or reordered."""
+
+    async def main() -> None:
+        handled, handled_at_timer = 0, list[int]()
+
+        def busy(_connection: Any, command: RemotingCommand) -> RemotingCommand:
+            nonlocal handled
+            if handled == 0:
+                asyncio.get_running_loop().call_later(0, lambda: handled_at_timer.append(handled))
+            handled += 1
+            time.sleep(0.001)
+            return command.response(0, body=command.body)
+
+        async with serving({SLOW: busy}) as server, peer_of(server) as peer:
+            peer.send(*(request(SLOW, opaque=n, body=bytes(1_000)) for n in range(500)))
+            assert [(await peer.frame()).opaque for n in range(500)] == list(range(500))
+            assert handled_at_timer[0] < 250
 
     run(main())
 
