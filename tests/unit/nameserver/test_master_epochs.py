@@ -19,7 +19,7 @@ def test_a_master_that_was_replaced_does_not_come_back() -> None:
     with pytest.raises(OldEpoch, match="epoch 1, another one in epoch 2"):
         routes.register(registration("a:1", epoch=1), "one", 0)
     routes.register(registration("a:1", broker_id=3), "one", 0)
-    info = routes.groups()["B"]
+    info = routes.groups["B"]
     assert info.broker_addrs == {0: "b:1", 3: "a:1"}
 
 
@@ -27,7 +27,7 @@ def test_brokers_without_epochs_are_taken_as_ever() -> None:
     routes = RouteTable()
     routes.register(registration("a:1"), "one", 0)
     routes.register(registration("b:1"), "two", 0)
-    assert routes.groups()["B"].broker_addrs == {0: "b:1"}
+    assert routes.groups["B"].broker_addrs == {0: "b:1"}
 
 
 def test_a_group_that_has_gone_may_begin_again() -> None:
@@ -35,4 +35,4 @@ def test_a_group_that_has_gone_may_begin_again() -> None:
     routes.register(registration("a:1", epoch=7), "one", 0)
     routes.lost("one")
     routes.register(registration("a:1"), "one", 0)
-    assert routes.groups()["B"].broker_addrs == {0: "a:1"}
+    assert routes.groups["B"].broker_addrs == {0: "a:1"}

@@ -1,0 +1,229 @@
+"""A NameServer and a group of brokers that elect their master, each a process of its own on this machine.
+
+For tests with kill -9, for ``cometmq ha demo`` and for trying things out. Ports are free ones, directories stay so
+that a broker can be started again on its store.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+HOST = "127.0.0.1"
+START_LIMIT_S = 60.0
+STOP_LIMIT_S = 30.0
+PORTS_PER_BROKER = 4  # fast port, main port and replication port are neighbours
+SETTINGS = {
+    "mappedFileSizeCommitLog": str(64 << 20),
+    "mappedFileSizeConsumeQueue": str(6000 * 20),
+    "maxHashSlotNum": "10000",
+    "maxIndexNum": "40000",
+}
+FAST_PROFILE = {
+    "controllerElectionTimeoutMs": "200..400",
+    "controllerHeartbeatMs": "40",
+    "haSessionHeartbeatMs": "50",
+    "haLeaseMs": "300",
+    "haSessionTimeoutMs": "450",
+    "haDisconnectGraceMs": "50",
+    "haHeartbeatMs": "30",
+    "haMaxTimeSlaveNotCatchup": "500",
+    "haDropDelayMs": "100",
+    "haMetaIntervalMs": "50",
+}
+
+
+class GroupProcesses:
+    """``with GroupProcesses() as group:`` starts a NameServer and three brokers and waits until they listen."""
+
+    def __init__(
+        self,
+        directory: str | Path | None = None,
+        *,
+        brokers: int = 3,
+        name: str = "G",
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        self._own_directory = directory is None
+        self.directory = (
+            Path(tempfile.mkdtemp(prefix="cometmq-group-")) if directory is None else Path(directory)
+        )
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self.name = name
+        self.ids = list(range(1, brokers + 1))
+        self.settings = {**SETTINGS, **(settings or {})}
+        self.processes: dict[int, subprocess.Popen[bytes]] = {}
+        self._name_server: subprocess.Popen[bytes] | None = None
+        ports = free_ports(1 + brokers * (PORTS_PER_BROKER + 1))
+        self.name_server = f"{HOST}:{ports[0]}"
+        blocks = [free_block(PORTS_PER_BROKER) for _ in self.ids]
+        self._main_ports = {number: block + 2 for number, block in zip(self.ids, blocks, strict=True)}
+        self.voters = dict(zip(self.ids, ports[1:], strict=False))
+
+    # -- life -----------------------------------------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        self.start_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def start_all(self) -> None:
+        self.start_name_server()
+        for number in self.ids:
+            self.launch(number)
+        for number in self.ids:
+            self.wait_ready(number)
+
+    def start_name_server(self) -> None:
+        arguments = ["nameserver", "--host", HOST, "--port", self.name_server.rpartition(":")[2]]
+        self._name_server = self._spawn("nameserver", arguments)
+        _wait_for(lambda: "ready" in self.output("nameserver"), "the NameServer", self._name_server)
+
+    def launch(self, number: int) -> None:
+        """Start a broker without waiting for it."""
+        pairs = {**self.settings, **self.settings_of(number)}
+        arguments = ["broker", "-n", self.name_server]
+        for key, value in pairs.items():
+            arguments += ["-o", f"{key}={value}"]
+        self.processes[number] = self._spawn(f"broker-{number}", arguments)
+
+    def wait_ready(self, number: int) -> None:
+        mark = f"pid={self.processes[number].pid}"
+        _wait_for(lambda: mark in self.output(f"broker-{number}"), f"broker {number}", self.processes[number])
+
+    def start(self, number: int) -> None:
+        self.launch(number)
+        self.wait_ready(number)
+
+    def settings_of(self, number: int) -> dict[str, str]:
+        peers = ";".join(f"{voter}-{HOST}:{port}" for voter, port in self.voters.items())
+        return {
+            "brokerName": self.name,
+            "brokerId": str(number),
+            "brokerIP1": HOST,
+            "bindAddress": HOST,
+            "listenPort": str(self._main_ports[number]),
+            "storePathRootDir": str(self.store(number)),
+            "enableControllerMode": "true",
+            "controllerPeers": peers,
+            **({"controllerSelfId": str(number)} if number in self.voters else {}),
+        }
+
+    def store(self, number: int) -> Path:
+        return self.directory / f"store-{number}"
+
+    def address(self, number: int) -> str:
+        return f"{HOST}:{self._main_ports[number]}"
+
+    def id_of(self, address: str) -> int:
+        return next(number for number in self.ids if self.address(number) == address)
+
+    # -- faults ---------------------------------------------------------------------------------------------------
+
+    def kill(self, number: int) -> None:
+        """kill -9."""
+        process = self.processes[number]
+        process.kill()
+        process.wait()
+
+    def signal(self, number: int, what: signal.Signals) -> None:
+        self.processes[number].send_signal(what)
+
+    def pause(self, number: int) -> None:
+        self.signal(number, signal.SIGSTOP)
+
+    def resume(self, number: int) -> None:
+        self.signal(number, signal.SIGCONT)
+
+    def stop(self, number: int) -> int:
+        """In order; the exit code."""
+        process = self.processes[number]
+        if process.poll() is None:
+            process.terminate()
+        return process.wait(STOP_LIMIT_S)
+
+    def alive(self, number: int) -> bool:
+        return number in self.processes and self.processes[number].poll() is None
+
+    def close(self) -> None:
+        everyone = [*self.processes.values(), *([self._name_server] if self._name_server else [])]
+        for process in everyone:
+            if process.poll() is None:
+                process.send_signal(signal.SIGCONT)
+                process.terminate()
+        for process in everyone:
+            try:
+                process.wait(STOP_LIMIT_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        if self._own_directory:
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+    # -- output ---------------------------------------------------------------------------------------------------
+
+    def output(self, who: str) -> str:
+        with contextlib.suppress(FileNotFoundError):
+            return (self.directory / f"{who}.log").read_text(errors="replace")
+        return ""
+
+    def _spawn(self, who: str, arguments: list[str]) -> subprocess.Popen[bytes]:
+        with (self.directory / f"{who}.log").open("ab") as file:
+            return subprocess.Popen(
+                [sys.executable, "-m", "cometmq", *arguments],
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            )
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that were free a moment ago."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for found in sockets:
+            found.bind((HOST, 0))
+        return [found.getsockname()[1] for found in sockets]
+    finally:
+        for found in sockets:
+            found.close()
+
+
+def free_block(count: int) -> int:
+    """The first of some neighbouring ports that were free a moment ago."""
+    while True:
+        first = free_ports(1)[0]
+        with contextlib.ExitStack() as stack:
+            try:
+                for port in range(first, first + count):
+                    stack.enter_context(socket.socket()).bind((HOST, port))
+            except (OSError, OverflowError):
+                continue
+            return first
+
+
+def _wait_for(condition: object, what: str, process: subprocess.Popen[bytes]) -> None:
+    assert callable(condition)
+    deadline = time.monotonic() + START_LIMIT_S
+    while not condition():
+        if process.poll() is not None:
+            raise RuntimeError(f"{what} ended with exit code {process.returncode} instead of starting")
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"{what} did not start within {START_LIMIT_S:g} s")
+        time.sleep(0.02)
