@@ -12,6 +12,24 @@ from cometmq.errors import ConfigError
 
 _PEER = re.compile(r"\s*n?(\d+)\s*-\s*(\S+:\d+)\s*")
 _RANGE = re.compile(r"\s*(\d+)\s*(?:\.\.|-)\s*(\d+)\s*")
+# What a NameServer takes from its file beside its own keys; a broker knows them all anyway.
+CONTROLLER_KEYS = frozenset(
+    (
+        "controllerPeers",
+        "controllerSelfId",
+        "controllerStorePath",
+        "controllerElectionTimeoutMs",
+        "controllerHeartbeatMs",
+        "controllerMetadata",
+        "controllerEtcdEndpoints",
+        "controllerEtcdPrefix",
+        "haSessionHeartbeatMs",
+        "haLeaseMs",
+        "haSessionTimeoutMs",
+        "haDisconnectGraceMs",
+        "enableElectUncleanMaster",
+    )
+)
 METADATA_KINDS = ("raft", "etcd")
 
 

@@ -17,7 +17,6 @@ from cometmq.controller.guard import GroupGuard
 from cometmq.controller.metadata import Metadata
 from cometmq.controller.raft_metadata import RaftMetadata
 from cometmq.controller.requests import ControllerRequests
-from cometmq.errors import ConfigError
 from cometmq.net.addresses import format_address
 from cometmq.net.server import RemotingServer
 
@@ -130,5 +129,7 @@ def open_controller(
 ) -> Controller:
     """A controller that keeps its metadata where the configuration says; not started yet."""
     if config.metadata == "etcd":
-        raise ConfigError("etcd is not built yet")
+        from cometmq.controller.etcd_metadata import EtcdMetadata
+
+        return Controller(config, EtcdMetadata(config), on_failure)
     return Controller(config, RaftMetadata(config), on_failure)

@@ -95,10 +95,14 @@ class GroupState:
         view = self.view
         if (master, epoch, set_version) != (view.master, view.epoch, view.set_version):
             return False
-        if master not in wanted or not wanted <= self.stores.keys():
+        if master not in wanted:
             return False
-        # The master vouches for who it takes in: they have caught up since they were unclean.
-        self.view = view._replace(unclean=view.unclean - wanted)
+        if not wanted <= self.stores.keys():
+            # One of them was removed. The new version tells the master that it has to propose again.
+            wanted = view.sync_set
+        else:
+            # The master vouches for who it takes in: they have caught up since they were unclean.
+            self.view = view._replace(unclean=view.unclean - wanted)
         self._set_in_sync(wanted)
         return True
 

@@ -41,7 +41,7 @@ from cometmq.controller.wire import (
     ResignBody,
     SetConfigBody,
 )
-from cometmq.errors import ConfigError
+from cometmq.errors import ConfigError, Timeout
 from cometmq.net.connection import Connection
 from cometmq.net.endpoint import Handler
 from cometmq.protocol.codes import ResponseCode
@@ -91,9 +91,9 @@ class ControllerRequests:
                     raise NotLeader(self._metadata.leader_address)
                 return await serve(connection, command)
             except NotLeader as error:
-                answer = command.response(ControllerCode.NOT_LEADER, str(error))
-                answer.ext_fields = {LEADER_FIELD: error.leader_address}
-                return answer
+                return _not_leader(command, str(error), error.leader_address)
+            except Timeout as error:  # asked again, its preconditions tell whether it was decided
+                return _not_leader(command, str(error), "")
             except Refused as error:
                 return self._refusal(command, error)
             except msgspec.MsgspecError as error:
@@ -277,6 +277,12 @@ class ControllerRequests:
                 }
         status = {"controller": self._metadata.status(), "groups": groups}
         return command.response(body=msgspec.json.encode(status))
+
+
+def _not_leader(command: RemotingCommand, why: str, leader_address: str) -> RemotingCommand:
+    answer = command.response(ControllerCode.NOT_LEADER, why)
+    answer.ext_fields = {LEADER_FIELD: leader_address}
+    return answer
 
 
 def _read(command: RemotingCommand, kind: type[Asked]) -> Asked:

@@ -8,10 +8,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from cometmq.clock import Clock
 from cometmq.clock import now_ms as wall_clock
-from cometmq.controller.controller import open_controller
 from cometmq.nameserver.config import NameServerConfig
 from cometmq.nameserver.handlers import Handlers
 from cometmq.nameserver.kv import KvConfig
@@ -22,6 +22,10 @@ from cometmq.net.connection import Connection
 from cometmq.net.metrics import CloseReason
 from cometmq.net.server import RemotingServer
 from cometmq.net.tls import TlsConfig
+
+if TYPE_CHECKING:
+    from cometmq.controller.config import ControllerConfig
+    from cometmq.controller.controller import Controller
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +51,7 @@ class NameServer:
         self._watched: set[Connection] = set()
         self.address = ""  # host:port once started
         controller = self.config.controller()
-        self.controller = open_controller(controller) if controller is not None else None
+        self.controller = _open_controller(controller) if controller is not None else None
         self.net = RemotingServer(
             Handlers(self).table(),
             config=self._net_config(),
@@ -114,6 +118,12 @@ class NameServer:
     def _report(gone: list[LiveBroker], why: str) -> None:
         for live in gone:
             log.warning("broker=%s address=%s removed: %s", live.broker_name, live.address, why)
+
+
+def _open_controller(config: ControllerConfig) -> Controller:
+    from cometmq.controller.controller import open_controller  # most NameServers have none
+
+    return open_controller(config)
 
 
 def _reachable(bind_address: str) -> str:

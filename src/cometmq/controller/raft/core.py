@@ -8,7 +8,8 @@ milliseconds of any steady clock, chance is injected, so a run can be repeated e
   disturb when it returns. Check-quorum: a leader that hears no majority for an election timeout steps down.
 * A leader begins its term with an empty entry and commits older ones only with it.
 * Voters change one at a time, only after an entry of the current term is committed and the last change is.
-* A voter is (id, UUID): what comes from a known id with another UUID is ignored, so a wiped disk cannot vote twice.
+* A voter is (id, UUID), and only voters of the configuration are counted, so a wiped disk cannot vote twice. Messages
+  of a UUID that we do not know are taken: we may be the one who has not heard yet that it was added.
 """
 
 from __future__ import annotations
@@ -115,8 +116,8 @@ class Raft:
 
     def receive(self, message: Message, now: int) -> None:
         self._now = now
-        if message.to != self.me or self._is_impostor(message.sender):
-            return
+        if message.to != self.me:
+            return  # meant for the voter that had this id before
         if isinstance(message, VoteRequest):
             self._on_vote_request(message)
             return
@@ -441,9 +442,6 @@ class Raft:
     def _has_quorum(self, those: set[Voter]) -> bool:
         voters = self.voters
         return bool(voters) and sum(voter in those for voter in voters) > len(voters) // 2
-
-    def _is_impostor(self, sender: Voter) -> bool:
-        return any(voter.id == sender.id and voter.uuid != sender.uuid for voter in self.voters)
 
     def _answer_the_past(self, message: Message) -> None:
         """A leader of an older term learns from our answer that it is none any more."""
