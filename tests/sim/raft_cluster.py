@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from sim.planted import Bugs
 from sim.world import Violation, World
 
 from cometmq.controller.raft.core import Raft, RaftTimes, Role
@@ -19,15 +20,6 @@ TIMES = RaftTimes(election_min=150, election_max=300, heartbeat=40)
 QUIET = 1_000  # milliseconds without proposals before everybody must have the same
 COMPACT_AFTER = 20  # entries
 STEP_CRASH = 0.002  # chance that a step is cut short by a crash, while there are faults
-
-
-@dataclass
-class Bugs:
-    """Mistakes on purpose; the simulator must find each."""
-
-    vote_without_sync: bool = False
-    ack_without_sync: bool = False
-    wiped_disk_keeps_uuid: bool = False
 
 
 @dataclass
@@ -109,21 +101,27 @@ class Node:
             return
         if self.world.now >= self.paused_until:
             self.raft.tick(self.clock())
+            self.tick_more()
             self.work()
-        self.world.after(TICK, lambda: self._tick(generation))
+        self.world.after(TICK, self._tick, generation)
+
+    def tick_more(self) -> None:
+        """For what stands on the log."""
 
     def receive(self, message: Message) -> None:
         if self.raft is None:
             return
         if self.world.now < self.paused_until:  # the socket keeps it until we are woken
-            generation = self.generation
             self.world.after(
-                self.paused_until - self.world.now + 0.1,
-                lambda: self.receive(message) if generation == self.generation else None,
+                self.paused_until - self.world.now + 0.1, self._receive_late, message, self.generation
             )
             return
         self.raft.receive(message, self.clock())
         self.work()
+
+    def _receive_late(self, message: Message, generation: int) -> None:
+        if generation == self.generation:
+            self.receive(message)
 
     def work(self) -> None:
         """Do the steps that the core asks for; a crash may come at any point."""

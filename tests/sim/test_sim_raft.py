@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from sim.raft_cluster import Bugs, RaftCluster
+from sim.planted import Bugs
+from sim.raft_cluster import RaftCluster
 from sim.world import Violation
 
 SEARCH_MAX = 400  # seeds; each planted mistake is found well before

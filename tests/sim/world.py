@@ -23,19 +23,20 @@ class World:
         self.random = random.Random(seed)
         self.now = 0.0  # milliseconds
         self.network = Network(self)
-        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._events: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._numbers = itertools.count()
 
-    def after(self, delay: float, action: Callable[[], None]) -> None:
-        heapq.heappush(self._events, (self.now + delay, next(self._numbers), action))
+    def after(self, delay: float, action: Callable[..., None], *arguments: Any) -> None:
+        heapq.heappush(self._events, (self.now + delay, next(self._numbers), action, arguments))
 
     def chance(self, probability: float) -> bool:
         return self.random.random() < probability
 
     def run_until(self, end: float) -> None:
-        while self._events and self._events[0][0] <= end:
-            self.now, _, action = heapq.heappop(self._events)
-            action()
+        events, pop = self._events, heapq.heappop
+        while events and events[0][0] <= end:
+            self.now, _, action, arguments = pop(events)
+            action(*arguments)
         self.now = end
 
 
@@ -73,12 +74,11 @@ class Network:
         return (sender, to) in self._cut
 
     def send(self, sender: Any, to: Any, message: Any) -> None:
-        chance = self._world.random
-        copies = 2 if chance.random() < self.duplication else 1
+        chance = self._world.random.random
+        copies = 2 if self.duplication and chance() < self.duplication else 1
         for _ in range(copies):
-            if chance.random() >= self.loss:
-                delay = chance.random() * self.delay_max + 0.1
-                self._world.after(delay, lambda: self._deliver(sender, to, message))
+            if not self.loss or chance() >= self.loss:
+                self._world.after(chance() * self.delay_max + 0.1, self._deliver, sender, to, message)
 
     def _deliver(self, sender: Any, to: Any, message: Any) -> None:
         handler = self._handlers.get(to)

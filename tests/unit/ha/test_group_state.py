@@ -23,7 +23,6 @@ def test_only_the_master_of_this_epoch_and_version_changes_the_set() -> None:
     assert not state.alter_sync_set(1, view.epoch - 1, view.set_version, (1,))
     assert not state.alter_sync_set(1, view.epoch, view.set_version - 1, (1,))
     assert not state.alter_sync_set(1, view.epoch, view.set_version, (2, 3))  # without itself
-    assert not state.alter_sync_set(1, view.epoch, view.set_version, (1, 9))  # unknown
     assert state.view == view
     assert state.alter_sync_set(1, view.epoch, view.set_version, (1, 3))
     assert state.view.sync_set == {1, 3}
@@ -73,3 +72,46 @@ def test_force_and_removal_are_for_operators() -> None:
     assert state.view.sync_set == {1, 2}
     assert state.force_elect(2)
     assert (state.view.master, state.view.epoch, state.view.forced_epoch) == (2, 2, 2)
+
+
+def test_a_set_with_a_removed_replica_is_void_and_the_master_hears_of_it() -> None:
+    state = group(1, 2, 3, min_in_sync=1)
+    before = state.view
+    state.stores.pop(3)
+    assert state.alter_sync_set(1, 1, before.set_version, (1, 3))
+    assert state.view.sync_set == before.sync_set
+    assert state.view.set_version > before.set_version
+
+
+def test_the_last_holders_of_confirmed_bytes_are_not_removed() -> None:
+    state = group(1, 2, 3)
+    assert state.remove(3)
+    assert not state.remove(2)
+    assert state.configure(1)
+    assert state.remove(2)
+    assert not state.eligible
+
+
+def test_by_quorum_a_master_is_deposed_first_and_the_set_keeps_its_size() -> None:
+    state = GroupState()
+    state.configure(1, 2)
+    for replica in (1, 2, 3):
+        state.register(replica, f"s{replica}", unclean=False)
+    assert state.elect(1, 0, ())
+    assert state.alter_sync_set(1, 1, state.view.set_version, (1, 2, 3))
+    assert not state.elect(2, 1, (1,))
+    state.register(3, "s3", unclean=True)
+    assert state.view.sync_set == {1, 2, 3}
+    assert state.depose(1, 1)
+    assert not state.elect(3, 2, (1,))
+    assert state.elect(2, 2, (1,))
+    assert (state.view.master, state.view.epoch, state.view.sync_set) == (2, 3, {1, 2, 3})
+    assert not state.configure(1, 3)  # what is confirmed was confirmed by two
+
+
+def test_the_only_copy_of_a_group_that_wants_one_stays_electable() -> None:
+    state = group(1, min_in_sync=1)
+    state.register(1, "s1", unclean=True)
+    assert state.elect(1, 2, ())
+    state.register(1, "s1", unclean=False, corrupt=True)
+    assert not state.elect(1, state.view.epoch, ())

@@ -12,6 +12,7 @@ class RaftLog:
         self.snapshot = snapshot
         self._entries = list(entries)
         assert all(entry.index == snapshot.index + 1 + at for at, entry in enumerate(self._entries))
+        self._voters = self._find_voters()  # asked for with every message
 
     @property
     def last_index(self) -> int:
@@ -40,10 +41,13 @@ class RaftLog:
     def append(self, entry: Entry) -> None:
         assert entry.index == self.last_index + 1
         self._entries.append(entry)
+        if entry.kind is EntryKind.VOTERS:
+            self._voters = (entry.index, entry.voters)
 
     def cut(self, index: int) -> None:
         """Forget entries from this index on."""
         del self._entries[max(index - self.snapshot.index - 1, 0) :]
+        self._voters = self._find_voters()
 
     def compact(self, snapshot: Snapshot) -> None:
         """Forget entries that the snapshot covers; all of them if it is not of this log."""
@@ -52,9 +56,13 @@ class RaftLog:
         else:
             self._entries = []
         self.snapshot = snapshot
+        self._voters = self._find_voters()
 
     def voters(self) -> tuple[int, tuple[Voter, ...]]:
         """Who votes now (the last such entry counts, committed or not), and the index that says so."""
+        return self._voters
+
+    def _find_voters(self) -> tuple[int, tuple[Voter, ...]]:
         for entry in reversed(self._entries):
             if entry.kind is EntryKind.VOTERS:
                 return entry.index, entry.voters
