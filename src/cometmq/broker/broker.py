@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import importlib
 import logging
-import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -73,6 +72,7 @@ HANDLER_FILES = (
     "send_back",
     "reply",
     "acl",
+    "ha",
 )
 
 NOT_ON_FAST_PORT = (RequestCode.PULL_MESSAGE,)
@@ -147,6 +147,8 @@ class Broker:
         self._masters_work = False
         self.topics.on_change = self._topics_changed
         housekeeping.join(self)
+        if self.group is not None:
+            self.groups.on_change = self._groups_changed
 
     def save(self, name: str) -> None:
         """Have a file of the config directory written soon; many calls make one write."""
@@ -157,8 +159,15 @@ class Broker:
         self.files.changed(TOPICS_FILE, names)
         if self.plain_sends is not None:
             self.plain_sends.forget(names)
+        if self.group is not None:
+            self.group.topics_changed(names)
         if self.server is not None:
             self.registration.topics_changed(names)
+
+    def _groups_changed(self) -> None:
+        self.save(GROUPS_FILE)
+        assert self.group is not None
+        self.group.groups_changed()
 
     @property
     def address(self) -> str:
@@ -230,6 +239,8 @@ class Broker:
             module = importlib.import_module(f"cometmq.broker.handlers.{name}")
             for code, handler in module.handlers(self).items():
                 assert code not in table, f"two handlers for request code {code}"
+                if self.group is not None:
+                    handler = self.group.guard.guard(code, handler)
                 table[code] = self.acl.guard(handler) if self.acl is not None else handler
         return table
 
@@ -317,9 +328,8 @@ class Broker:
         self.save(DELAY_OFFSET_FILE)
         self.save(TIMER_OFFSET_FILE)
 
-    def count_put_time(self, began_ns: int, times: int = 1) -> None:
+    def count_put_time(self, elapsed_us: int, times: int = 1) -> None:
         """From the request to its answer, for metrics and runtime info."""
-        elapsed_us = (time.monotonic_ns() - began_ns) // 1_000
         self.counters.put_times.add(elapsed_us, times)
         self.stats.rates.put_times.add(elapsed_us // 1_000, times)
 

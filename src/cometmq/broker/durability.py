@@ -26,6 +26,16 @@ class Durability:
         self._broker = broker
         self.replication: Replication | GroupReplication | None = None
 
+    @property
+    def at_once(self) -> bool:
+        """No answer waits: neither for the disk nor for a replica."""
+        config = self._broker.config
+        return (
+            config.broker_role == "ASYNC_MASTER"
+            and config.flush_disk_type == "ASYNC_FLUSH"
+            and not config.enable_controller_mode
+        )
+
     def must_wait(self, result: PutResult, wait_store_ok: bool) -> bool:
         if not wait_store_ok or result.status is not PutStatus.PUT_OK:
             return False

@@ -38,9 +38,7 @@ class FlowControl:
     def __init__(self, config: BrokerConfig, *, monotonic_ns: Callable[[], int] = time.monotonic_ns) -> None:
         self._config = config
         self._monotonic_ns = monotonic_ns
-        self._turn_began_ns = 0  # 0: no send in this turn yet
-        self._last_send_ns = 0
-        self._stalled = False  # in this turn
+        self._stall_began_ns = 0  # of the send that stalled this turn of the loop; 0: none did
         self._stall_ended_ns = -STALLS_APART_NS_MAX  # in a turn before this one
         self.waiting = 0  # answers that wait for durability
         self.refused = 0  # sends answered so
@@ -49,34 +47,21 @@ class FlowControl:
         """The remark of a SYSTEM_BUSY answer, or None when the send may go on. Asked before each send."""
         if self.waiting >= self._config.send_thread_pool_queue_capacity:
             return OVERLOAD
-        now = self._monotonic_ns()
-        if not self._turn_began_ns:
-            self._begin_turn(now)
-            return None
-        self._look(now)
-        if self._stalled and self._is_second_stall():
-            waited_ms = (now - self._turn_began_ns) // 1_000_000
+        if self._stall_began_ns and self._is_second_stall():
+            waited_ms = (self._monotonic_ns() - self._stall_began_ns) // 1_000_000
             return TIMEOUT_CLEAN_QUEUE.format(waited_ms=waited_ms, size=self.waiting)
         return None
 
-    def _begin_turn(self, now: int) -> None:
-        self._turn_began_ns = self._last_send_ns = now
-        asyncio.get_running_loop().call_soon(self._end_turn)
-
-    def _look(self, now: int) -> None:
-        """How long did the send before this one take?"""
-        if now - self._last_send_ns >= self._config.wait_time_mills_in_send_queue * 1_000_000:
-            self._stalled = True
-        self._last_send_ns = now
+    def took(self, elapsed_ns: int) -> None:
+        """A send held the turn of the loop for so long. Told after each append."""
+        if elapsed_ns >= self._config.wait_time_mills_in_send_queue * 1_000_000 and not self._stall_began_ns:
+            self._stall_began_ns = self._monotonic_ns() - elapsed_ns
+            asyncio.get_running_loop().call_soon(self._end_turn)
 
     def _is_second_stall(self) -> bool:
-        apart_ns = self._turn_began_ns - self._stall_ended_ns
+        apart_ns = self._stall_began_ns - self._stall_ended_ns
         return self._config.broker_fast_failure_enable and apart_ns < STALLS_APART_NS_MAX
 
     def _end_turn(self) -> None:
-        now = self._monotonic_ns()
-        self._look(now)
-        if self._stalled:
-            self._stall_ended_ns = now
-        self._turn_began_ns = 0
-        self._stalled = False
+        self._stall_ended_ns = self._monotonic_ns()
+        self._stall_began_ns = 0

@@ -31,12 +31,16 @@ class QueueLocks:
         self._live_ms_max = live_ms_max
         self._now_ms = now_ms
         self._groups: dict[str, dict[Hashable, QueueLock]] = {}
+        self._changed: dict[tuple[str, Hashable], str | None] | None = None  # new owners, for replicas
 
     def lock(self, group: str, client_id: str, queues: Iterable[Queue]) -> list[Queue]:
         """Take or renew locks; answers those of ``queues`` that ``client_id`` holds now."""
         now = self._now_ms()
         table = self._groups.setdefault(group, {})
-        return [queue for queue in queues if self._take(table, queue, client_id, now)]
+        locked = [queue for queue in queues if self._take(table, queue, client_id, now)]
+        if self._changed is not None:
+            self._changed.update({(group, queue): client_id for queue in locked})
+        return locked
 
     def _take(self, table: dict[Hashable, QueueLock], queue: Hashable, client_id: str, now: int) -> bool:
         held = table.get(queue)
@@ -56,6 +60,8 @@ class QueueLocks:
             held = table.get(queue)
             if held is not None and held.client_id == client_id:
                 del table[queue]
+                if self._changed is not None:
+                    self._changed[(group, queue)] = None
 
     def owner(self, group: str, queue: Hashable) -> str | None:
         held = self._groups.get(group, {}).get(queue)
@@ -73,6 +79,35 @@ class QueueLocks:
             if not table:
                 del self._groups[group]
         return dropped
+
+    # --- replicas ---
+
+    def track(self) -> None:
+        """Remember changes from now on, for ``take_changed``."""
+        self._changed = {}
+
+    def take_changed(self) -> list[tuple[str, Hashable, str | None]]:
+        """Group, queue and new owner (None: unlocked) of every lock taken, renewed or given back since."""
+        changed, self._changed = self._changed or {}, {}
+        return [(group, queue, owner) for (group, queue), owner in changed.items()]
+
+    def entries(self) -> list[tuple[str, Hashable, str]]:
+        return [
+            (group, queue, held.client_id)
+            for group, table in self._groups.items()
+            for queue, held in table.items()
+            if not self._expired(held, self._now_ms())
+        ]
+
+    def assign(self, group: str, queue: Hashable, client_id: str | None) -> None:
+        """What the master says; a lock that is taken over has its whole life before it."""
+        if client_id is None:
+            self._groups.get(group, {}).pop(queue, None)
+        else:
+            self._groups.setdefault(group, {})[queue] = QueueLock(client_id, self._now_ms())
+
+    def clear(self) -> None:
+        self._groups.clear()
 
     def _expired(self, held: QueueLock, now: int) -> bool:
         return now - held.renewed_ms > self._live_ms_max

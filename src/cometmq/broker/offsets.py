@@ -61,10 +61,19 @@ class ConsumerOffsets:
         self._groups: dict[str, dict[str, TopicOffsets]] = {}
         self._enable_lmq = enable_lmq
         self.unsaved = False
+        self.changed: set[tuple[str, str]] | None = None  # (group, topic), for replicas; None: nobody asks
 
     @property
     def file_name(self) -> str:
         return LMQ_OFFSETS_FILE if self._enable_lmq else OFFSETS_FILE
+
+    def assign(self, group: str, topic: str, queues: dict[int, int]) -> None:
+        """Take over what the master has for a topic of a group; without queues it is gone."""
+        if queues:
+            self._put(group, topic, queues)
+        else:
+            self._groups.get(group, {}).pop(topic, None)
+        self.unsaved = True
 
     def clamp(self, end_of: Callable[[str, int], int]) -> None:
         """No offset lies behind the end of its queue (the log was cut)."""
@@ -82,6 +91,8 @@ class ConsumerOffsets:
             queue_id = 0
         before = self._entry(group, topic).commit(queue_id, queue_offset)
         self.unsaved = True
+        if self.changed is not None:
+            self.changed.add((group, topic))
         if before is not None and queue_offset < before:
             log.info(
                 "offset moves back group=%s topic=%s queue=%d from=%d to=%d",
@@ -119,11 +130,15 @@ class ConsumerOffsets:
         if source is not None:
             self._put(target_group, topic, dict(source.queues))
             self.unsaved = True
+            if self.changed is not None:
+                self.changed.add((target_group, topic))
 
     def remove_group(self, group: str) -> bool:
-        removed = self._groups.pop(group, None) is not None
-        self.unsaved = self.unsaved or removed
-        return removed
+        removed = self._groups.pop(group, None)
+        self.unsaved = self.unsaved or removed is not None
+        if self.changed is not None:
+            self.changed.update((group, topic) for topic in removed or ())
+        return removed is not None
 
     def lowest(
         self, topic: str, without_groups: Container[str], min_offset: Callable[[int], int]

@@ -14,8 +14,9 @@ import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from cometmq.broker.counters import LATENCY_BOUNDS_US
 from cometmq.broker.plain_send_cy import PlainSends
-from cometmq.broker.topics import NO_SEND_TOPICS, RETRY_PREFIX
+from cometmq.broker.topics import NO_SEND_TOPICS, PERM_WRITE, RETRY_PREFIX
 from cometmq.protocol.bodies.topic import TopicConfig
 from cometmq.protocol.command import FRAME_SIZE_MAX, decode_frame
 from cometmq.store.model import PutResult, PutStatus
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from cometmq.net.connection import Connection
 
 RECORD_SIZE_MIN = 91
+QUICK_NS = LATENCY_BOUNDS_US[0] * 1_000  # what lies in the first class of the histograms
 MULTI_TAG = "MULTI_TAG"
 STORED_CODES = {
     PutStatus.FLUSH_DISK_TIMEOUT: 10,
@@ -49,6 +51,8 @@ class PlainSendPath:
         self._epoch = self._store.offsets_epoch
         self.batches = 0
         self.messages = 0
+        self._quick = 0  # messages of batches that were stored within QUICK_NS
+        self._quick_ns = 0  # and their times, added up
 
     # -- which topics ---------------------------------------------------------------------------------------------
 
@@ -82,43 +86,43 @@ class PlainSendPath:
 
     def serve(self, connection: Connection, view: memoryview, start: int, end: int) -> int:
         """Store the plain sends at the front of ``view[start:end]``; answer how many bytes they took."""
-        store = self._store
-        if not self._is_open():
+        store, sends = self._store, self._sends
+        began_ns, now_ms = time.monotonic_ns(), self._broker.now_ms()
+        if not sends.topics or not self._is_open(now_ms):
             return 0
-        if store.offsets_epoch != self._epoch:
+        if store.table.offsets_epoch != self._epoch:
             self.forget(())
-            self._epoch = store.offsets_epoch
+            self._epoch = store.table.offsets_epoch
         space = store.reserve(RECORD_SIZE_MIN)
         if space is None:
             return 0
-        sends = self._sends
-        began_ns = time.monotonic_ns()
         consumed = sends.consume(
             view, start, end, connection.born_host, space.buffer, space.position, space.limit, space.physical_base,
-            self._broker.now_ms(),
+            now_ms,
         )  # fmt: skip
         if sends.count:
-            self.batches += 1
-            self.messages += sends.count
-            responses = sends.responses
+            count, responses = sends.count, sends.responses
             end_offset = store.commit(sends.position)
             self._answer(connection, responses, end_offset)
-            self._broker.count_put_time(began_ns, sends.count)
+            self._count(count, time.monotonic_ns() - began_ns)
         return consumed
 
-    def _is_open(self) -> bool:
-        broker = self._broker
+    def _is_open(self, now_ms: int) -> bool:
+        broker, config = self._broker, self._broker.config
         return (
-            bool(self._sends.topics)
-            and broker.acl is None
-            and not broker.config.enable_multi_dispatch  # items of a batch may name light queues
-            and broker.config.writable
+            broker.acl is None
+            and not config.enable_multi_dispatch  # items of a batch may name light queues
+            and bool(config.broker_permission & PERM_WRITE)
+            and now_ms >= config.start_accept_send_request_time_stamp
             and broker.flow_control.refusal() is None
-            and broker.now_ms() >= broker.config.start_accept_send_request_time_stamp
         )
 
     def _answer(self, connection: Connection, responses: bytes, end_offset: int) -> None:
         durability = self._broker.durability
+        if durability.at_once:
+            if responses:
+                connection.write([responses])
+            return
         result = PutResult(PutStatus.PUT_OK, end_offset=end_offset)
         if not durability.must_wait(result, True):
             if responses:
@@ -133,9 +137,22 @@ class PlainSendPath:
 
     # -- statistics -----------------------------------------------------------------------------------------------
 
+    def _count(self, count: int, elapsed_ns: int) -> None:
+        self.batches += 1
+        self.messages += count
+        if elapsed_ns < QUICK_NS:  # nearly all: noted here, told to the statistics when they are read
+            self._quick += count
+            self._quick_ns += elapsed_ns * count
+        else:
+            self._broker.flow_control.took(elapsed_ns)
+            self._broker.count_put_time(elapsed_ns // 1_000, count)
+
     def collect(self) -> None:
         """Hand what was counted since the last call to the statistics; they call this before they are read."""
         broker = self._broker
+        if self._quick:
+            broker.count_put_time(self._quick_ns // self._quick // 1_000, self._quick)
+            self._quick = self._quick_ns = 0
         for name, topic in self._sends.topics.items():
             messages, size = topic.take_counts()
             if messages:

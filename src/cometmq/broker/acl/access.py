@@ -162,6 +162,9 @@ class AccessControl:
 
     # -- administration -------------------------------------------------------------------------------------------
 
+    def files(self) -> list[Path]:
+        return list(self._files)
+
     def versions(self) -> dict[str, dict[str, int]]:
         """Data version by file, the default file first."""
         return {str(path): file.version for path, file in self._files.items()}

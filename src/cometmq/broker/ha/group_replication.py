@@ -14,11 +14,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cometmq.broker.ha.acknowledgements import Acknowledgements
+from cometmq.broker.ha.guard import GroupGuard
 from cometmq.broker.ha.member import Member
 from cometmq.broker.ha.member_files import MemberFiles, refuse_dledger_store
+from cometmq.broker.ha.meta_items import MetaItems
+from cometmq.broker.ha.meta_stream import MetaStream
 from cometmq.broker.ha.peer_link import PeerLink
+from cometmq.broker.ha.replica import ReplicaRole
 from cometmq.broker.ha.roles import BrokerRoles
 from cometmq.broker.ha.server import HaServer
+from cometmq.clock import boot_ms
 from cometmq.controller.config import ControllerConfig, parse_id
 from cometmq.controller.controller import Controller, open_controller
 from cometmq.controller.replicas import GroupSettings
@@ -30,6 +35,10 @@ if TYPE_CHECKING:
     from cometmq.broker.broker import Broker
 
 log = logging.getLogger(__name__)
+
+DRAIN_LIMIT_MS = 2_000  # for the last sends before a planned switch
+SWITCH_LIMIT_MS = 3_000
+POLL_S = 0.005
 
 
 class GroupReplication:
@@ -47,6 +56,8 @@ class GroupReplication:
         self.controller: Controller | None = None
         self.files: MemberFiles | None = None
         self._member: Member | None = None
+        self._meta: MetaStream | None = None
+        self.guard = GroupGuard(broker, self)
         self._joining: asyncio.Task[None] | None = None
         self.server = HaServer(
             config, broker.store, Acknowledgements(config), replica_link=lambda: PeerLink(self.member)
@@ -56,6 +67,11 @@ class GroupReplication:
     def member(self) -> Member:
         assert self._member is not None, "the store is not open"
         return self._member
+
+    @property
+    def meta(self) -> MetaStream:
+        assert self._meta is not None, "the store is not open"
+        return self._meta
 
     # -- what Durability and the send path ask --------------------------------------------------------------------
 
@@ -89,11 +105,15 @@ class GroupReplication:
         broker = self._broker
         self._member = Member(broker.config, broker.store, self.files, self.roles, self._log_was_cut)
         self._member.on_confirm = self.server.pump
+        self._meta = self._member.meta = MetaStream(self._member, MetaItems(broker))
+        broker.offsets.changed = set()
+        broker.locks.track()
 
     async def listen(self, host: str, port: int) -> None:
         await self.server.listen(host, port, self._broker.net_config)
 
     def start(self) -> None:
+        self._broker.periodic.every(lambda: self._broker.config.ha_meta_interval_ms, self._publish_offsets)
         self._joining = asyncio.get_running_loop().create_task(self._join(), name="ha-join")
 
     async def _join(self) -> None:
@@ -159,6 +179,50 @@ class GroupReplication:
         if self._member is not None:
             self._member.closed()
 
+    # -- metadata -------------------------------------------------------------------------------------------------
+
+    def topics_changed(self, names: list[str]) -> None:
+        if self._meta is not None and self.member.is_master:
+            self._meta.publish([self._meta.items.topics(names)])
+
+    def groups_changed(self) -> None:
+        if self._meta is not None and self.member.is_master:
+            self._meta.publish([self._meta.items.groups()])
+
+    def _publish_offsets(self) -> None:
+        if self.member.is_master:
+            items = self.meta.items
+            self.meta.publish(items.offsets() + items.locks() + items.changed_access())
+        elif self._broker.offsets.changed:
+            self._broker.offsets.changed = set()
+
+    # -- planned switch -------------------------------------------------------------------------------------------
+
+    async def hand_over(self, preferred: int = 0) -> str | None:
+        """Let another replica be master: nothing new is taken, the rest is confirmed, then somebody is elected.
+
+        Answers when the other one is master, or why it is not.
+        """
+        member, core = self.member, self.member.core
+        if core.role is not ReplicaRole.MASTER or member.session is None:
+            return f"this broker is not the master of its group; the master is {member.master_address or 'unknown'}"
+        epoch = core.epoch
+        log.warning("event=HANDING_OVER epoch=%d preferred=%d", epoch, preferred)
+        core.resign()
+        try:
+            if not await _until(lambda: core.drained or core.role is not ReplicaRole.MASTER, DRAIN_LIMIT_MS):
+                return "sends were not confirmed in time"
+            self._publish_offsets()
+            await self.meta.replicated(DRAIN_LIMIT_MS)
+            if not await member.session.resign(epoch, preferred):
+                return "no replica could take over"
+            if not await _until(lambda: core.role is not ReplicaRole.MASTER, SWITCH_LIMIT_MS):
+                return "the controllers have not told the outcome yet"
+            return None
+        finally:
+            if core.role is ReplicaRole.MASTER and core.epoch == epoch:
+                core.stay()
+
     def _log_was_cut(self) -> None:
         """Offsets beyond the ends of queues would make consumers and delay levels skip what comes there."""
         self._broker.offsets_follow_queues()
@@ -166,14 +230,52 @@ class GroupReplication:
     # -- for people -----------------------------------------------------------------------------------------------
 
     def status(self) -> dict[str, Any]:
-        core, view = self.member.core, self.member.core.view
+        """For administrators and metrics."""
+        member, core, view = self.member, self.member.core, self.member.core.view
+        now = boot_ms()
+        standing = core.standing(now)
+        followers = {
+            str(number): {
+                "acknowledgedOffset": stream.acked,
+                "lagBytes": member.log.max_offset - max(stream.acked, 0),
+                "lagMs": 0 if stream.acked >= member.log.max_offset else int(now - stream.caught_up_at),
+                "silenceMs": int(now - stream.heard_at),
+            }
+            for number, stream in core.streams.items()
+        }
         return {
-            "role": core.role.name,
+            "group": self._broker.config.broker_name,
             "replicaId": self.replica_id,
+            "address": self._broker.address,
+            "role": core.role.name,
+            "standing": standing.name if standing is not None else None,
             "master": view.master,
+            "masterAddress": member.master_address,
             "epoch": view.epoch,
             "syncSet": sorted(view.sync_set),
-            "minOffset": self.member.log.min_offset,
-            "maxOffset": self.member.log.max_offset,
+            "setVersion": view.set_version,
+            "minInSync": view.min_in_sync,
+            "ackReplicas": view.ack_replicas,
+            "eligible": sorted(member.snapshot.eligible) if member.snapshot is not None else [],
+            "lease": core.has_lease(now),
+            "minOffset": member.log.min_offset,
+            "maxOffset": member.log.max_offset,
+            "flushedOffset": member.log.flushed_offset,
             "confirmOffset": core.confirm,
+            "dispatchedOffset": self._broker.store.dispatched_offset,
+            "elections": member.elections,
+            "waitingSends": len(member.waits),
+            "forwarded": self.guard.forwarded,
+            "followers": followers,
+            "controllers": list(self.controller_config.peers.values()),
+            "controllerLeader": member.session.leader_address if member.session is not None else "",
         }
+
+
+async def _until(condition: Callable[[], bool], limit_ms: int) -> bool:
+    deadline = boot_ms() + limit_ms
+    while not condition():
+        if boot_ms() >= deadline:
+            return False
+        await asyncio.sleep(POLL_S)
+    return True

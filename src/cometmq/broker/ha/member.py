@@ -49,6 +49,7 @@ from cometmq.store.model import PutResult, PutStatus
 if TYPE_CHECKING:
     from cometmq.broker.config import BrokerConfig
     from cometmq.broker.ha.member_files import MemberFiles
+    from cometmq.broker.ha.meta_stream import MetaStream
     from cometmq.store.store import MessageStore
 
 log = logging.getLogger(__name__)
@@ -70,18 +71,6 @@ class Roles(Protocol):
     def became_follower(self) -> None: ...
 
     def failed(self, error: BaseException | None) -> None: ...
-
-
-class MetaStream(Protocol):
-    """What is replicated beside the log (metadata)."""
-
-    def joined(self, link: PeerLink) -> None: ...
-
-    def left(self, link: PeerLink) -> None: ...
-
-    def received(self, link: PeerLink, frame: WireFrame) -> None: ...
-
-    def acknowledged(self, link: PeerLink, frame: WireFrame) -> None: ...
 
 
 class Member:
@@ -125,6 +114,7 @@ class Member:
         self._master_epoch = 0  # as which we serve, 0 if not
         self._serving = False
         self._connecting: asyncio.Task[None] | None = None
+        self._unreached: tuple[int, str] | None = None  # said once
         self._greeted_at = 0
         self._greeted_epoch = 0
         self._altering: asyncio.Task[None] | None = None
@@ -301,6 +291,8 @@ class Member:
         if self.waits:
             alone = core.view.sync_set == {core.me}
             self.waits.confirmed(core.confirm, PutStatus.SLAVE_NOT_AVAILABLE if alone else PutStatus.PUT_OK)
+        if self.meta is not None:
+            self.meta.look()
         if master and not self._serving and core.confirm >= core.epoch_start:
             self._serving = True
             self._roles.serving()
@@ -384,6 +376,8 @@ class Member:
             link.send(FrameType.WELCOME, frame.epoch, frame.max_offset, self.core.confirm,
                       encode_greeting(fields, frame.epochs))  # fmt: skip
             link.welcomed = True
+            if self.meta is not None:
+                self.meta.joined(link)
         elif isinstance(frame, Fence):
             link.send(FrameType.FENCE, frame.epoch)
         return link
@@ -420,9 +414,18 @@ class Member:
                     lambda: PeerLink(self, session=hello.session, replica_id=to), host, port
                 )
         except (OSError, TimeoutError) as error:
-            log.info("no connection to the master replica=%d address=%s: %s", to, address, error or "timeout")
+            level = logging.INFO if self._unreached != (to, address) else logging.DEBUG
+            self._unreached = (to, address)
+            log.log(
+                level,
+                "no connection to the master replica=%d address=%s: %s",
+                to,
+                address,
+                error or "timeout",
+            )
             self.core.stream_lost(to, boot_ms())
             return
+        self._unreached = None
         self.master_link = link
         identity = self.files.identity
         fields = {
@@ -522,8 +525,6 @@ class Member:
         self.links[replica_id] = link
         if old is not None and old is not link:
             old.close("it has connected anew")
-        if self.meta is not None and self.core.role is ReplicaRole.MASTER:
-            self.meta.joined(link)
         return Hello(replica_id, session, frame.epoch, epochs, max_offset)
 
 

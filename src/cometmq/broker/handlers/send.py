@@ -334,6 +334,7 @@ def _answer_put(
     broker: Broker, send: Send, result: PutResult, topic: str, wait: bool
 ) -> RemotingCommand | None:
     command = send.command
+    broker.flow_control.took(time.monotonic_ns() - send.began_ns)
     if not result.ok:
         broker.counters.puts_failed += 1
         return answer(broker, command, refusal_of(broker, result.status))
@@ -341,11 +342,11 @@ def _answer_put(
     response = command.response()
     response.ext_fields = answer_fields(broker, result, send.queue_id)
     if not broker.durability.must_wait(result, wait):
-        broker.count_put_time(send.began_ns)
+        broker.count_put_time((time.monotonic_ns() - send.began_ns) // 1_000)
         return response
 
     def settled(status: PutStatus) -> None:
-        broker.count_put_time(send.began_ns)
+        broker.count_put_time((time.monotonic_ns() - send.began_ns) // 1_000)
         response.code = int(STORED_CODES[status])
         if not command.is_oneway:
             send.connection.send(response)

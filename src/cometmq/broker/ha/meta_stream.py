@@ -1,0 +1,107 @@
+"""MetaStream: metadata of the master on its way to the followers, in order, on the links that carry the log.
+
+A follower gets everything when it has shaken hands, then changes. Because they travel on the same connection, a topic
+that a send creates is there before the bytes of that send. ``replicated`` is for what must not be answered before the
+in-sync set has it. Event loop only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from cometmq.broker.ha.meta_items import Item, MetaItems
+from cometmq.broker.ha.replica import ReplicaRole
+from cometmq.broker.ha.wire2 import FrameType, WireFrame
+
+if TYPE_CHECKING:
+    from cometmq.broker.ha.member import Member
+    from cometmq.broker.ha.peer_link import PeerLink
+
+log = logging.getLogger(__name__)
+
+
+class MetaStream:
+    def __init__(self, member: Member, items: MetaItems) -> None:
+        self._member = member
+        self.items = items
+        self._sequence = 0
+        self._acknowledged: dict[int, int] = {}  # follower -> sequence number
+        self._waiters: list[tuple[int, asyncio.Future[None]]] = []
+
+    # -- master ---------------------------------------------------------------------------------------------------
+
+    def joined(self, link: PeerLink) -> None:
+        """A follower has shaken hands: it gets everything."""
+        self._acknowledged.pop(link.replica_id, None)
+        for item in self.items.snapshot():
+            self._send(item, [link])
+
+    def left(self, link: PeerLink) -> None:
+        self._acknowledged.pop(link.replica_id, None)
+
+    def publish(self, items: Iterable[Item]) -> None:
+        """Send to everybody now; it goes out before any byte of the log that is written later."""
+        if self._member.core.role is not ReplicaRole.MASTER:
+            return
+        links = [link for link in self._member.links.values() if link.welcomed]
+        for item in items:
+            self._send(item, links)
+        for link in links:
+            link.flush()
+
+    def _send(self, item: Item, links: list[PeerLink]) -> None:
+        self._sequence += 1
+        body = msgspec.json.encode(item)
+        for link in links:
+            link.send(
+                FrameType.META, self._member.core.epoch, self._sequence, self._member.core.confirm, body
+            )
+
+    async def replicated(self, timeout_ms: int) -> bool:
+        """Everything published so far is at every member of the in-sync set; False when time ran out."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append((self._sequence, future))
+        self.look()
+        try:
+            await asyncio.wait_for(future, timeout_ms / 1000)
+            return self._member.core.role is ReplicaRole.MASTER
+        except TimeoutError:
+            return False
+        finally:
+            self._waiters = [waiter for waiter in self._waiters if waiter[1] is not future]
+
+    def acknowledged(self, link: PeerLink, frame: WireFrame) -> None:
+        if frame.epoch == self._member.core.epoch:
+            self._acknowledged[link.replica_id] = frame.offset
+            self.look()
+
+    def look(self) -> None:
+        """Have waiters what they wait for? Also asked when the in-sync set changes."""
+        if not self._waiters:
+            return
+        core = self._member.core
+        others = core.view.sync_set - {core.me}
+        reached = min((self._acknowledged.get(member, -1) for member in others), default=self._sequence)
+        for sequence, future in self._waiters:
+            if (sequence <= reached or core.role is not ReplicaRole.MASTER) and not future.done():
+                future.set_result(None)
+
+    # -- follower -------------------------------------------------------------------------------------------------
+
+    def received(self, link: PeerLink, frame: WireFrame) -> None:
+        core = self._member.core
+        if core.role is not ReplicaRole.FOLLOWER or frame.epoch != core.epoch:
+            return
+        try:
+            self.items.apply(msgspec.json.decode(frame.body))
+        except (KeyError, ValueError, TypeError, OSError) as error:
+            log.error("metadata not applied: %s", error, exc_info=error)
+            link.close("metadata that cannot be applied")
+            return
+        link.send(FrameType.METAACK, frame.epoch, frame.offset)
+        link.flush()

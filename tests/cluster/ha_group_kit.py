@@ -1,0 +1,111 @@
+"""Three replicas that elect their master, in this process: real stores, real connections, controllers in threads."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from ha_kit import digest
+from wire_client import WireClient, broker_config, until
+
+from cometmq.broker.broker import Broker
+from cometmq.testing.group_processes import free_ports
+
+LOG_FILE_SIZE = 256 * 1024
+QUICK = {
+    "mapped_file_size_commit_log": LOG_FILE_SIZE,
+    "max_message_size": 65536,
+    "controller_election_timeout_ms": "300..600",
+    "controller_heartbeat_ms": 50,
+    "ha_session_heartbeat_ms": 100,
+    "ha_heartbeat_ms": 50,
+    "ha_meta_interval_ms": 50,
+}
+
+
+class Group:
+    """The replicas of one group; ``start`` and ``stop`` single ones at will."""
+
+    def __init__(self, directory: Path, replicas: int = 3, **settings: Any) -> None:
+        self.directory = directory
+        self.settings = settings
+        self.ids = list(range(1, replicas + 1))
+        self.brokers: dict[int, Broker] = {}
+        self._clients: list[WireClient] = []
+        ports = free_ports(max(replicas, 3))
+        self.peers = ";".join(f"{number}-127.0.0.1:{port}" for number, port in enumerate(ports, 1))
+
+    async def start(self, number: int, **settings: Any) -> Broker:
+        values = {
+            "broker_name": "G", "broker_id": number, "enable_controller_mode": True,
+            "controller_peers": self.peers, "controller_self_id": str(number), **QUICK, **self.settings, **settings,
+        }  # fmt: skip
+        broker = Broker(broker_config(self.directory / f"replica-{number}", **values))
+        await broker.start()
+        self.brokers[number] = broker
+        return broker
+
+    async def stop(self, number: int) -> None:
+        await self.brokers.pop(number).stop()
+
+    async def close(self) -> None:
+        for client in self._clients:
+            await client.close()
+        for number in list(self.brokers):
+            await self.stop(number)
+
+    @property
+    def master(self) -> Broker | None:
+        serving = [broker for broker in self.brokers.values() if member(broker).is_serving]
+        return serving[0] if len(serving) == 1 else None
+
+    @property
+    def followers(self) -> list[Broker]:
+        return [broker for broker in self.brokers.values() if not member(broker).is_master]
+
+    async def elected(self, in_sync: int | None = None) -> Broker:
+        """Wait for a master that serves, with this many replicas in sync (all that run)."""
+        wanted = len(self.brokers) if in_sync is None else in_sync
+
+        def ready() -> bool:
+            master = self.master
+            return master is not None and len(member(master).core.view.sync_set) == wanted
+
+        await until(ready, limit_s=30)
+        assert self.master is not None
+        return self.master
+
+    def client(self, broker: Broker) -> WireClient:
+        found = WireClient(broker.address)
+        self._clients.append(found)
+        return found
+
+    async def equal(self) -> None:
+        """Wait until all logs end at the same place and are confirmed; then they and their queues are the same."""
+        stores = [broker.store for broker in self.brokers.values()]
+        await until(
+            lambda: (
+                len({store.max_physical_offset for store in stores}) == 1
+                and all(store.dispatched_offset == store.max_physical_offset for store in stores)
+            ),
+            limit_s=20,
+        )
+        assert len({digest(store) for store in stores}) == 1
+
+
+def member(broker: Broker) -> Any:
+    assert broker.group is not None
+    return broker.group.member
+
+
+@asynccontextmanager
+async def running_group(directory: Path, replicas: int = 3, **settings: Any) -> AsyncIterator[Group]:
+    group = Group(directory, replicas, **settings)
+    try:
+        for number in group.ids:
+            await group.start(number)
+        yield group
+    finally:
+        await group.close()

@@ -1,0 +1,118 @@
+"""Groups that elect their master: failover, rejoining, planned switch, too few copies (ha.md 4, 6, 8, 9)."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from ha_group_kit import member, running_group
+from ha_kit import send_many
+from wire_client import until
+
+from cometmq.protocol.codes import ResponseCode
+
+
+def test_sends_are_confirmed_by_all_and_every_log_is_the_same(run: Any, tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running_group(tmp_path) as group:
+            master = await group.elected()
+            assert set(await send_many(group.client(master), "T", 300, 2000)) == {0}
+            await group.equal()
+            ends = {broker.store.max_offset("T", 0) for broker in group.brokers.values()}
+            assert ends == {300}
+            for follower in group.followers:
+                await until(lambda broker=follower: broker.topics.find("T") is not None)
+                refused = await group.client(follower).send("T", b"x")
+                assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
+                assert refused.ext_fields["masterAddr"] == master.address
+                assert follower.store.max_offset("T", 0) == 300
+
+    run(main())
+
+
+def test_a_planned_switch_loses_nothing_and_refuses_nothing(run: Any, tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running_group(tmp_path) as group:
+            first = await group.elected()
+            client = group.client(first)  # a client that never hears of the new master
+            codes: list[int] = []
+            stop = asyncio.Event()
+
+            async def send_on() -> None:
+                while not stop.is_set():
+                    codes.append((await client.send("T", b"m%d" % len(codes))).code)
+
+            sending = asyncio.create_task(send_on())
+            await until(lambda: len(codes) > 20)
+            assert await first.group.hand_over() is None
+            await until(lambda: group.master is not None and group.master is not first)
+            reached = len(codes)
+            await until(lambda: len(codes) > reached + 20)
+            stop.set()
+            await sending
+            assert set(codes) == {0}
+            await group.elected()
+            await group.equal()
+            assert group.master.store.max_offset("T", 0) == len(codes)
+
+    run(main())
+
+
+def test_offsets_groups_and_locks_are_there_at_the_new_master(run: Any, tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running_group(tmp_path) as group:
+            first = await group.elected()
+            client = group.client(first)
+            await send_many(client, "T", 10)
+            first.offsets.commit("CG", "T", 0, 7)
+            first.groups.find("CG")
+            follower = group.followers[0]
+            await until(lambda: follower.offsets.query("CG", "T", 0) == 7)
+            await until(lambda: "CG" in follower.groups)
+            number = follower.replica_id
+            assert await first.group.hand_over(number) is None
+            second = await group.elected()
+            assert second.replica_id == number
+            assert second.offsets.query("CG", "T", 0) == 7
+            assert second.config.broker_id == 0
+            assert first.config.broker_id == first.replica_id
+
+    run(main())
+
+
+def test_a_lost_follower_leaves_the_set_and_comes_back(run: Any, tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running_group(tmp_path) as group:
+            master = await group.elected()
+            client = group.client(master)
+            assert set(await send_many(client, "T", 20)) == {0}
+            number = group.followers[0].replica_id
+            await group.stop(number)
+            await group.elected(in_sync=2)
+            assert set(await send_many(client, "T", 20)) == {0}
+            await group.start(number)
+            await group.elected()
+            assert set(await send_many(client, "T", 20)) == {0}
+            await group.equal()
+
+    run(main())
+
+
+def test_with_too_few_copies_nothing_is_taken(run: Any, tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running_group(tmp_path) as group:
+            master = await group.elected()
+            client = group.client(master)
+            await send_many(client, "T", 5)
+            for follower in group.followers:
+                await group.stop(follower.replica_id)
+            await until(lambda: not member(master).may_append(), limit_s=20)
+            end = master.store.max_physical_offset
+            refused = await client.send("T", b"x")
+            assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
+            assert master.store.max_physical_offset == end
+            found = await client.messages("T", 0)  # what is confirmed is read as ever
+            assert len(found) == 5
+
+    run(main())
