@@ -1,39 +1,47 @@
-"""The files of an archive: names that say which messages are inside, manifests, and the proof that nothing is missing.
+"""The files of an archive: names that say which messages are inside, and the notes that say which files count.
 
 ::
 
     topic=<topic>/date=<yyyy-mm-dd>/<broker>-<queue>-<start>-<end>-<batch>.parquet   offsets [start, end)
-    _batches/<batch>.json     the files of a finished batch; a batch with a manifest is never written again
+    _batches/<batch>.json     the files of a finished batch; a batch with a note is never written again
+    _merges/<number>.json     files that one merged file replaces (archive_compact.py)
     _staging/                 files of unfinished batches
     _checkpoint/              Spark's
+    _delta_log/               of the format delta: then the table says which files count (archive_delta.py)
 
 Any tool reads the files. Touches the file system only.
 """
 
 from __future__ import annotations
 
-import itertools
+import contextlib
 import json
 import os
 import re
 import shutil
-from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote, unquote
 
-from cometmq.errors import StoreError
+from cometmq.errors import ConfigError, StoreError
 
 MANIFESTS = "_batches"
+MERGES = "_merges"
 STAGING = "_staging"
 CHECKPOINT = "_checkpoint"
-_NAME = re.compile(r"(?P<broker>.+)-(?P<queue>\d+)-(?P<start>\d+)-(?P<end>\d+)-(?P<batch>\d+)\.parquet")
+DELTA_LOG = "_delta_log"
+FORMATS = ("parquet", "delta")
+_NAME = re.compile(r"(?P<broker>.+)-(?P<queue>\d+)-(?P<start>\d+)-(?P<end>\d+)-(?P<origin>m?\d+)\.parquet")
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveFile:
-    """One file: messages [start, end) of a queue, those of one day."""
+    """One file: messages [start, end) of a queue, those of one day. Times are those of storing; 0 is not known.
+
+    ``staged`` is where it was written before it got its name.
+    """
 
     topic: str
     date: str
@@ -44,15 +52,19 @@ class ArchiveFile:
     rows: int
     size: int
     staged: str = ""
+    first_ms: int = 0
+    last_ms: int = 0
 
-    def path(self, batch_id: int) -> str:
+    def path(self, origin: int | str) -> str:
         """Relative to the archive. The broker's name is quoted, so the dashes can be counted from the end."""
-        name = f"{quote(self.broker, safe='')}-{self.queue_id}-{self.start}-{self.end}-{batch_id}.parquet"
+        name = f"{quote(self.broker, safe='')}-{self.queue_id}-{self.start}-{self.end}-{origin}.parquet"
         return f"topic={quote(self.topic, safe='')}/date={self.date}/{name}"
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
+    """A finished batch."""
+
     batch_id: int
     query_id: str
     files: list[ArchiveFile]
@@ -64,6 +76,52 @@ class Manifest:
     @property
     def size(self) -> int:
         return sum(file.size for file in self.files)
+
+
+@dataclass(frozen=True, slots=True)
+class MergeNote:
+    """One file instead of several. From this note on only the merged one counts."""
+
+    number: int
+    merged: ArchiveFile
+    inputs: list[str]
+
+    @property
+    def path(self) -> str:
+        return self.merged.path(f"m{self.number}")
+
+
+def parse_path(path: str) -> tuple[str, str, int, int, int] | None:
+    """Topic, broker, queue, start and end that a path tells; None if it is no file of ours.
+
+    >>> parse_path("topic=a%2Fb/date=2026-01-01/broker-a-3-10-20-m7.parquet")
+    ('a/b', 'broker-a', 3, 10, 20)
+    """
+    found = _NAME.fullmatch(Path(path).name)
+    if found is None:
+        return None
+    topic = unquote(path.split("/")[0].removeprefix("topic="))
+    return topic, unquote(found["broker"]), int(found["queue"]), int(found["start"]), int(found["end"])
+
+
+def format_of(root: Path) -> str | None:
+    """What stands in a directory; None if there is no archive yet."""
+    if (root / DELTA_LOG).is_dir():
+        return "delta"
+    return "parquet" if (root / MANIFESTS).is_dir() else None
+
+
+def check_format(root: Path, wanted: str) -> None:
+    if wanted not in FORMATS:
+        raise ConfigError(f"An archive has the format parquet or delta, not {wanted!r}.")
+    found = format_of(root)
+    if found not in (None, wanted):
+        raise ConfigError(
+            f"{root} is an archive of the format {found}: say --format {found}, or take another directory."
+        )
+
+
+# --- notes ---
 
 
 def manifest_path(root: Path, batch_id: int) -> Path:
@@ -78,64 +136,95 @@ def read_manifest(root: Path, batch_id: int) -> Manifest | None:
     return Manifest(value["batch_id"], value["query_id"], [ArchiveFile(**file) for file in value["files"]])
 
 
+def write_manifest(root: Path, manifest: Manifest) -> None:
+    write_note(manifest_path(root, manifest.batch_id), asdict(manifest))
+
+
+def write_note(path: Path, value: Any) -> None:
+    """Whole or not at all, also over a power cut."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_name(f".{path.name}")
+    with fresh.open("w", encoding="utf-8") as out:
+        json.dump(value, out)
+        out.flush()
+        os.fsync(out.fileno())
+    os.replace(fresh, path)
+
+
+def read_merges(root: Path) -> list[MergeNote]:
+    """In the order in which they were made: a merged file may be merged again."""
+    notes = []
+    for path in _numbered(root / MERGES):
+        value = json.loads(path.read_text("utf-8"))
+        notes.append(MergeNote(value["number"], ArchiveFile(**value["merged"]), value["inputs"]))
+    return notes
+
+
+def _numbered(directory: Path) -> list[Path]:
+    return sorted(directory.glob("[0-9]*.json"), key=lambda path: int(path.stem))
+
+
+def finish_merges(root: Path) -> None:
+    """Do what is noted and not done, because whoever noted it died."""
+    for note in read_merges(root):
+        finish_merge(root, note)
+
+
+def finish_merge(root: Path, note: MergeNote) -> None:
+    """Idempotent, and no harm if another process does it at the same time."""
+    with contextlib.suppress(FileNotFoundError):
+        os.replace(root / note.merged.staged, root / note.path)
+    for path in note.inputs:
+        (root / path).unlink(missing_ok=True)
+
+
+# --- batches ---
+
+
 def publish(root: Path, manifest: Manifest) -> None:
     """Move staged files to their places, then write the manifest: from then on the batch is done."""
-    remove_unfinished(root, manifest.batch_id)
+    place(root, manifest)
+    write_manifest(root, manifest)
+    shutil.rmtree(root / STAGING / str(manifest.batch_id), ignore_errors=True)
+
+
+def place(root: Path, manifest: Manifest) -> None:
+    """Move staged files to their places; what an earlier attempt had moved is removed first."""
+    for path in root.glob(f"topic=*/date=*/*-{manifest.batch_id}.parquet"):
+        path.unlink()
     for file in manifest.files:
         target = root / file.path(manifest.batch_id)
         target.parent.mkdir(parents=True, exist_ok=True)
         os.replace(file.staged, target)
-    path = manifest_path(root, manifest.batch_id)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_name(f".{path.name}")
-    with fresh.open("w", encoding="utf-8") as out:
-        json.dump(asdict(manifest), out)
-        out.flush()
-        os.fsync(out.fileno())
-    os.replace(fresh, path)
-    shutil.rmtree(root / STAGING / str(manifest.batch_id), ignore_errors=True)
 
 
-def remove_unfinished(root: Path, batch_id: int) -> None:
-    """Files of an attempt that moved some of them and died before the manifest."""
-    for path in root.glob(f"topic=*/date=*/*-{batch_id}.parquet"):
-        path.unlink()
+# --- what counts ---
 
 
-def verify_archive(root: str | Path) -> list[str]:
-    """Gaps, overlaps and files that no manifest knows, as sentences; an empty list proves the archive whole."""
-    root = Path(root)
-    if not (root / MANIFESTS).is_dir():
+def live_files(root: Path) -> dict[str, ArchiveFile]:
+    """The files that count, by their paths relative to the archive. Finishes a merge that was broken off."""
+    found = format_of(root)
+    if found is None:
         raise StoreError(f"{root} is no archive: it has no directory {MANIFESTS}.")
-    listed = {file.path(manifest.batch_id): file for manifest in _manifests(root) for file in manifest.files}
-    present = {str(path.relative_to(root)) for path in root.glob("topic=*/date=*/*.parquet")}
-    problems = [f"{path} is missing" for path in sorted(set(listed) - present)]
-    problems += [f"{path} is in no manifest" for path in sorted(present - set(listed))]
-    return problems + _range_problems(present)
+    if found == "delta":
+        from cometmq.spark.pipes.archive_delta import table_files
+
+        return table_files(root)
+    finish_merges(root)
+    return noted_files(_manifests(root), read_merges(root))
 
 
 def _manifests(root: Path) -> Iterable[Manifest]:
-    for path in (root / MANIFESTS).glob("[0-9]*.json"):
+    for path in _numbered(root / MANIFESTS):
         manifest = read_manifest(root, int(path.stem))
         assert manifest is not None
         yield manifest
 
 
-def _range_problems(paths: Iterable[str]) -> list[str]:
-    """From names alone: the ranges of a queue must join without gap or overlap."""
-    ranges: dict[tuple[str, str, int], list[tuple[int, int]]] = defaultdict(list)
-    for path in paths:
-        found = _NAME.fullmatch(Path(path).name)
-        if found:
-            topic = unquote(path.split("/")[0].removeprefix("topic="))
-            key = (topic, unquote(found["broker"]), int(found["queue"]))
-            ranges[key].append((int(found["start"]), int(found["end"])))
-    problems: list[str] = []
-    for (topic, broker, queue_id), pieces in sorted(ranges.items()):
-        pieces.sort()
-        for (_, end), (start, _) in itertools.pairwise(pieces):
-            if start != end:
-                what = "are missing" if start > end else "are there twice"
-                low, high = sorted((start, end))
-                problems.append(f"offsets [{low}, {high}) of {topic}/{broker}/{queue_id} {what}")
-    return problems
+def noted_files(manifests: Iterable[Manifest], merges: Iterable[MergeNote]) -> dict[str, ArchiveFile]:
+    files = {file.path(manifest.batch_id): file for manifest in manifests for file in manifest.files}
+    for note in merges:
+        for path in note.inputs:
+            files.pop(path, None)
+        files[note.path] = note.merged
+    return files

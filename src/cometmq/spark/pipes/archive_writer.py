@@ -1,10 +1,12 @@
 """Writes the files of one batch of an archive: a Spark sink of its own, because this needs no pandas.
 
-Tasks write a file for each queue and day into the staging directory; ``commit`` moves them and writes the manifest.
+Tasks write a file for each queue and day into the staging directory; ``commit`` moves them and makes them count.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,11 +22,12 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 COMPRESSION = "zstd"
+SPARK_SCHEMA = "org.apache.spark.sql.parquet.row.metadata"
 Key = tuple[str, str, int, str]  # topic, broker, queue, day
 
 
 class ArchiveWriter(DataSource):
-    """The sink; options are path, batchId and queryId."""
+    """The sink; options are path, batchId, queryId and format."""
 
     @classmethod
     def name(cls) -> str:
@@ -32,7 +35,13 @@ class ArchiveWriter(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchFiles:
         options = self.options
-        return BatchFiles(Path(options["path"]), int(options["batchId"]), options["queryId"])
+        return BatchFiles(
+            Path(options["path"]),
+            int(options["batchId"]),
+            options["queryId"],
+            options["format"],
+            schema.json(),
+        )
 
 
 @dataclass
@@ -41,10 +50,12 @@ class WrittenFiles(WriterCommitMessage):
 
 
 class BatchFiles(DataSourceArrowWriter):
-    def __init__(self, root: Path, batch_id: int, query_id: str) -> None:
+    def __init__(self, root: Path, batch_id: int, query_id: str, kind: str, schema_json: str) -> None:
         self._root = root
         self._batch_id = batch_id
         self._query_id = query_id
+        self._format = kind
+        self._metadata = {SPARK_SCHEMA: row_schema(schema_json)}
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenFiles:
         staging = self._root / STAGING / str(self._batch_id)
@@ -53,17 +64,33 @@ class BatchFiles(DataSourceArrowWriter):
         for batch in iterator:
             for key, rows in by_queue_and_day(batch):
                 if key not in open_files:
-                    open_files[key] = OpenFile(staging, key, rows.schema)
+                    open_files[key] = OpenFile(staging, key, rows.schema.with_metadata(self._metadata))
                 open_files[key].write(rows)
         return WrittenFiles([file.close() for file in open_files.values()])
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         written = [message for message in messages if isinstance(message, WrittenFiles)]
         files = [file for message in written for file in message.files]
-        publish(self._root, Manifest(self._batch_id, self._query_id, files))
+        manifest = Manifest(self._batch_id, self._query_id, files)
+        if self._format == "delta":
+            from cometmq.spark.pipes.archive_delta import commit_batch
+
+            commit_batch(self._root, manifest)
+        else:
+            publish(self._root, manifest)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """What is staged stays: the next attempt of the batch removes it."""
+
+
+def row_schema(schema_json: str) -> str:
+    """The schema of the files for Spark, which then knows a variant when it sees one: that of the rows without topic.
+
+    >>> row_schema('{"type":"struct","fields":[{"name":"topic"},{"name":"value","type":"variant"}]}')
+    '{"type": "struct", "fields": [{"name": "value", "type": "variant"}]}'
+    """
+    schema = json.loads(schema_json)
+    return json.dumps({**schema, "fields": [field for field in schema["fields"] if field["name"] != "topic"]})
 
 
 def by_queue_and_day(batch: pa.RecordBatch) -> Iterator[tuple[Key, pa.Table]]:
@@ -95,16 +122,20 @@ class OpenFile:
         self._start: int | None = None
         self._end = 0
         self._rows = 0
+        self._times_ms: list[int] = []
 
     def write(self, rows: pa.Table) -> None:
         offsets = rows.column("queueOffset")
         self._start = offsets[0].as_py() if self._start is None else self._start
         self._end = offsets[-1].as_py() + 1
         self._rows += rows.num_rows
+        self._times_ms += span_ms(rows.column("storeTimestamp"))
         self._writer.write_table(rows)
 
     def close(self) -> ArchiveFile:
         self._writer.close()
+        with self._path.open("rb") as written:
+            os.fsync(written.fileno())
         topic, broker, queue_id, date = self._key
         return ArchiveFile(
             topic=topic,
@@ -116,4 +147,15 @@ class OpenFile:
             rows=self._rows,
             size=self._path.stat().st_size,
             staged=str(self._path),
+            first_ms=min(self._times_ms),
+            last_ms=max(self._times_ms),
         )
+
+
+def span_ms(times: pa.ChunkedArray) -> tuple[int, int]:
+    """The first and the last of some timestamps."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    found = pc.min_max(times.cast(pa.timestamp("ms", tz="UTC"), safe=False).cast(pa.int64()))
+    return found["min"].as_py(), found["max"].as_py()

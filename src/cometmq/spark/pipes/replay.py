@@ -57,8 +57,18 @@ def _source(
     if from_topic is not None:
         settings = {"nameServer": name_server, "subscribe": from_topic, **options}
         return spark.read.format("rocketmq").options(**settings).load()
-    root = str(Path(str(from_archive)).absolute())
-    return spark.read.option("basePath", root).parquet(f"{root}/topic=*")
+    return archived(spark, Path(str(from_archive)))
+
+
+def archived(spark: SparkSession, root: Path) -> DataFrame:
+    """The messages of an archive of either format: of the files that count."""
+    from cometmq.spark.pipes.archive_files import live_files
+
+    root = root.absolute()
+    paths = [str(root / path) for path in live_files(root)]
+    if not paths:
+        raise ConfigError(f"The archive {root} is empty.")
+    return spark.read.option("basePath", str(root)).parquet(*paths)
 
 
 def _filtered(
