@@ -108,7 +108,7 @@ def decode_command(data: bytes) -> Command:
 
 
 def encode_record(record: GroupRecord) -> bytes:
-    return msgspec.json.encode(record, order="sorted")
+    return msgspec.json.encode(record)
 
 
 def decode_record(data: bytes) -> GroupRecord:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import http.client
-import threading
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -45,7 +45,8 @@ class EtcdClient:
         self._endpoints = [_parse(endpoint) for endpoint in endpoints]
         self._first = 0  # the endpoint that answered last
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="etcd")
-        self._local = threading.local()
+        self._idle: deque[tuple[int, http.client.HTTPConnection]] = deque()  # by number of the endpoint
+        self._closed = False
         self.revision = 0  # of the newest answer
 
     async def get(self, key: str) -> KeyValue | None:
@@ -83,7 +84,10 @@ class EtcdClient:
         await self._post("lease/revoke", {"ID": str(lease)})
 
     def close(self) -> None:
+        self._closed = True
         self._pool.shutdown(wait=False, cancel_futures=True)
+        while self._idle:
+            self._idle.pop()[1].close()
 
     async def _post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         loop = asyncio.get_running_loop()
@@ -114,12 +118,21 @@ class EtcdClient:
             return answer
         raise ConnectionLost(f"No endpoint of etcd can be reached: {last}.")
 
-    def _request_one(self, number: int, path: str, body: bytes) -> dict[str, Any]:
+    def _connection(self, number: int) -> http.client.HTTPConnection:
+        """An open one to this endpoint, or a new one; those to others are given up."""
+        while self._idle:
+            try:
+                known, connection = self._idle.pop()
+            except IndexError:  # another thread was faster
+                break
+            if known == number:
+                return connection
+            connection.close()
         host, port = self._endpoints[number]
-        connections = self._local.__dict__.setdefault("connections", {})
-        connection = connections.pop(number, None) or http.client.HTTPConnection(
-            host, port, timeout=REQUEST_SECONDS
-        )
+        return http.client.HTTPConnection(host, port, timeout=REQUEST_SECONDS)
+
+    def _request_one(self, number: int, path: str, body: bytes) -> dict[str, Any]:
+        connection = self._connection(number)
         try:
             connection.request("POST", f"/v3/{path}", body, {"Content-Type": "application/json"})
             response = connection.getresponse()
@@ -127,10 +140,10 @@ class EtcdClient:
         except BaseException:
             connection.close()
             raise
-        if response.will_close:
+        if response.will_close or self._closed:
             connection.close()
         else:
-            connections[number] = connection
+            self._idle.append((number, connection))
         if response.status != http.client.OK:
             raise http.client.HTTPException(f"{response.status} {content[:200]!r}")
         answer: dict[str, Any] = msgspec.json.decode(content)

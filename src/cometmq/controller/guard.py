@@ -46,6 +46,7 @@ class GroupGuard:
         self._deciding: dict[str, asyncio.Task[None]] = {}
         self._to_push: set[str] = set()
         self._seen: dict[str, GroupView] = {}
+        self._stuck_since: dict[str, float] = {}
         self._reported_stuck: dict[str, int] = {}
         self._changes: dict[str, asyncio.Event] = {}
         self._look_task: asyncio.Task[None] | None = None
@@ -56,6 +57,7 @@ class GroupGuard:
         self._stop_looking()
         self._watches.clear()
         self._lease_from.clear()
+        self._stuck_since.clear()
         self._reported_stuck.clear()
         if not leads:
             log.info("controller leads no more")
@@ -175,10 +177,13 @@ class GroupGuard:
         watch, state, now = self.watch(group), record.state, _now()
         decision = watch.decide(state, now, record.preferred_master)
         if decision is not None:
+            self._stuck_since.pop(group, None)
             self.decide(group, decision)
             return
         if state.view.master == NO_MASTER or watch.death(state, now) is not None:
-            self._stuck(group, record)
+            self._stuck(group, record, now)
+        else:
+            self._stuck_since.pop(group, None)
 
     def decide(self, group: str, decision: elections.Decision) -> asyncio.Task[None]:
         """Propose it; one decision per group at a time."""
@@ -229,8 +234,11 @@ class GroupGuard:
             log.error("POSSIBLE_LOSS group=%s replica=%s reason=forced", group, replica)
         return outcome.accepted
 
-    def _stuck(self, group: str, record: GroupRecord) -> None:
+    def _stuck(self, group: str, record: GroupRecord, now: float) -> None:
+        """Nobody can be elected. Whoever could may not have been heard yet, so that is no event at once."""
         view = record.state.view
+        if now - self._stuck_since.setdefault(group, now) < self._times.timeout:
+            return
         if self._reported_stuck.get(group) != view.epoch:
             self._reported_stuck[group] = view.epoch
             log.error(
@@ -248,7 +256,7 @@ class GroupGuard:
     def _force_best(self, group: str, record: GroupRecord) -> None:
         watch, now = self.watch(group), _now()
         allowed = [r for r in watch.alive(now) if watch.may_force(record.state, r, now)]
-        if not allowed or now - self._leads_since < self._times.timeout:
+        if not allowed:
             return
         best = max(allowed, key=lambda r: (*self._reports[group, r][1:3], -r))
         task = asyncio.create_task(self._force_quietly(group, best, record.state.view.epoch))

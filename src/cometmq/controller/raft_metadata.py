@@ -204,4 +204,4 @@ class RaftMetadata(StateMachine):
             self.on_change(group)
 
     def dump(self) -> bytes:
-        return msgspec.json.encode(self._records, order="sorted")
+        return msgspec.json.encode(self._records)

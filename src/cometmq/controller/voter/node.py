@@ -281,7 +281,7 @@ class VoterNode:
                 if not (step.must_sync or step.messages or step.committed or step.reads):
                     break
                 self._do(raft, step)
-        except DiskFailed as error:
+        except Exception as error:  # noqa: BLE001 - a voter that cannot do a step must not go on
             self._fail(error)
         finally:
             self._working = False
@@ -339,8 +339,9 @@ class VoterNode:
             if not future.done():
                 future.set_exception(Timeout(why))
 
-    def _fail(self, error: DiskFailed) -> None:
-        log.critical("VOTER_FAILED voter=%s stops: %s", self.me.id, error)
+    def _fail(self, error: Exception) -> None:
+        trace = None if isinstance(error, DiskFailed) else error
+        log.critical("VOTER_FAILED voter=%s stops: %s", self.me.id, error, exc_info=trace)
         self.failure = error
         self.raft = None
         self._notice_leadership()
