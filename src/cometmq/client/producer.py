@@ -126,14 +126,17 @@ class Producer:
             return
         self._closed = True
         if self._soon:
-            limit_s = seconds(self.instance.settings.drain_timeout if timeout is None else timeout)
-            _, late = await asyncio.wait(self._soon, timeout=limit_s)
+            _, late = await asyncio.wait(self._soon, timeout=self._drain_s(timeout))
             for task in late:
                 task.cancel()
         for error in self._failures:
             log.warning("group=%s a message of send_soon() was not sent: %s", self.group, error)
         if self._registered:
             await self.instance.remove_producer(self._wire_group)
+
+    def _drain_s(self, timeout: Duration | None) -> float:
+        """How long closing may wait for work under way."""
+        return seconds(self.instance.settings.drain_timeout if timeout is None else timeout)
 
     def check(self) -> None:
         """Raise unless this producer can be used; announces the group with the first use."""

@@ -100,6 +100,7 @@ class TransactionalProducer(Producer):
         super().__init__(instance, group, **options)
         self._checker = check
         self._checking = asyncio.Semaphore(CHECKS_AT_A_TIME_MAX)
+        self._checks: set[asyncio.Task[None]] = set()
         instance.checkers[self._wire_group] = self
 
     def begin(self, message: Message) -> Transaction:
@@ -107,7 +108,13 @@ class TransactionalProducer(Producer):
         return Transaction(self, message)
 
     async def aclose(self, timeout: Duration | None = None) -> None:
+        """Answer the checks under way (bounded), then close: without its answer a message stays half until the
+        broker finds another member of the group to ask.
+        """
         self.instance.checkers.pop(self._wire_group, None)
+        running = self._checks - {asyncio.current_task()}
+        if running:
+            await asyncio.wait(running, timeout=self._drain_s(timeout))
         await super().aclose(timeout)
 
     async def prepare(self, message: Message) -> HalfMessage:
@@ -164,6 +171,13 @@ class TransactionalProducer(Producer):
         if self._tracer is not None:
             self._tracer.ended(self.group, half.message, result, state, from_check=False)
 
+    def check_soon(self, address: str, header: CheckTransactionStateHeader, message: ReceivedMessage) -> None:
+        """Ask the application in a task of its own, which closing waits for."""
+        task = self.instance.background.spawn(self.checked(address, header, message), "transaction check")
+        if task is not None:
+            self._checks.add(task)
+            task.add_done_callback(self._checks.discard)
+
     async def checked(
         self, address: str, header: CheckTransactionStateHeader, message: ReceivedMessage
     ) -> None:
@@ -208,5 +222,4 @@ def check_requested(instance: Instance, connection: Connection, command: Remotin
     if producer is None:
         log.warning("the broker asks for a transaction of a group this client does not have: %s", message)
         return
-    address = instance.address_of(connection)
-    instance.background.spawn(producer.checked(address, header, message), "transaction check")
+    producer.check_soon(instance.address_of(connection), header, message)

@@ -59,6 +59,32 @@ async def test_a_transaction_left_open_is_asked_for(
     assert [one.body for one in got] == [b"yes"]
 
 
+async def test_closing_waits_for_the_answer_to_a_check(
+    local_broker: LocalBroker, cometmq_servers: str, topic: str, group: str
+) -> None:
+    asked, decided = asyncio.Event(), asyncio.Event()
+
+    async def check(message: ReceivedMessage) -> TransactionState:
+        asked.set()
+        await decided.wait()
+        return TransactionState.COMMIT
+
+    mq = Client(cometmq_servers)
+    await mq.start()
+    await mq.admin.create_topic(topic, queues=1)
+    async with mq.transactional(group, check=check).begin(Message(topic, b"late")) as half:
+        half.unknown()
+    await mq.instance.heartbeat()
+    local_broker.advance(70)
+    await asyncio.wait_for(asked.wait(), 10)
+    closing = asyncio.ensure_future(mq.aclose())
+    await asyncio.sleep(0)
+    decided.set()
+    await closing
+    got = await local_broker.wait_for(topic, 1, timeout=10)
+    assert [one.body for one in got] == [b"late"]
+
+
 async def test_a_request_is_answered_by_a_consumer(cometmq_servers: str, topic: str, group: str) -> None:
     async with Client(cometmq_servers) as server, Client(cometmq_servers) as mq:
         await server.admin.create_topic(topic, queues=1)
