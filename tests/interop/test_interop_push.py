@@ -74,7 +74,7 @@ def test_consumed_offsets_are_kept_for_the_group(
     producer = java.producer(cluster.namesrv)
     producer.send_many(numbered(topic, 12, "first"))
     consumer = java.push(cluster.namesrv, group, {topic: "*"})
-    consumer.wait_count(12)
+    consumer.wait_consumed(12)
     consumer.stop()
     progress = {queue: row for queue, row in admin.progress(group, topic).items() if queue.startswith(topic)}
     assert [row[0] - row[1] for row in progress.values()] == [0, 0, 0, 0]
@@ -134,7 +134,7 @@ def test_broadcast_reaches_every_member(java: JavaClients, cluster: Cluster, top
 
 
 def test_pull_outside_the_queue_is_corrected(
-    java: JavaClients, cluster: Cluster, topic: str, group: str
+    java: JavaClients, cluster: Cluster, admin: Admin, topic: str, group: str
 ) -> None:
     queue = {"topic": topic, "broker": "broker-a", "queue": 0}
     producer = java.producer(cluster.namesrv)
@@ -143,6 +143,8 @@ def test_pull_outside_the_queue_is_corrected(
     assert (empty["status"], empty["next"]) == ("OFFSET_ILLEGAL", 0)
     for number in range(50):
         producer.send(topic, f"m{number}", queue=queue)
+    # the Java broker answers a send before the message is in its queue
+    wait_for(lambda: admin.max_offset(queue) == 50, "the queue to have all messages")
     beyond = consumer.pull(queue, 60)
     assert (beyond["status"], beyond["next"], beyond["max"]) == ("OFFSET_ILLEGAL", 50, 50)
     at_the_end = consumer.pull(queue, 50)

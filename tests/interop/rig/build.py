@@ -67,9 +67,9 @@ def build_java() -> JavaKit:
         raise Unavailable("a JDK (java, javac) is not installed")
     with locked(cache / "lock"):
         _fetch_jars(cache)
-        _compile(javac, cache)
+        classes = _compile(javac, cache)
         _prepare_home(cache / "home")
-    return JavaKit(java, f"{cache / 'classes'}:{cache / 'lib'}/*", cache / "home")
+    return JavaKit(java, f"{classes}:{cache / 'lib'}/*", cache / "home")
 
 
 @contextmanager
@@ -95,15 +95,17 @@ def _fetch_jars(cache: Path) -> None:
     stamp.write_text(digest)
 
 
-def _compile(javac: str, cache: Path) -> None:
+def _compile(javac: str, cache: Path) -> Path:
+    """The directory of the classes, named by the sources: another session may still run the former ones."""
     sources = sorted(JAVA_DIR.rglob("*.java"))
-    stamp, digest = cache / "classes.stamp", digest_of([JAVA_DIR / "pom.xml", *sources])
-    if is_current(stamp, digest):
-        return
-    shutil.rmtree(cache / "classes", ignore_errors=True)
-    options = ["-nowarn", "-encoding", "UTF-8", "-cp", f"{cache / 'lib'}/*", "-d", str(cache / "classes")]
-    run_build([javac, *options, *map(str, sources)], "the peer program does not compile", RuntimeError)
-    stamp.write_text(digest)
+    digest = digest_of([JAVA_DIR / "pom.xml", *sources])
+    classes, making = cache / f"classes-{digest[:12]}", cache / "classes.new"
+    if not classes.exists():
+        shutil.rmtree(making, ignore_errors=True)
+        options = ["-nowarn", "-encoding", "UTF-8", "-cp", f"{cache / 'lib'}/*", "-d", str(making)]
+        run_build([javac, *options, *map(str, sources)], "the peer program does not compile", RuntimeError)
+        making.rename(classes)
+    return classes
 
 
 def _prepare_home(home: Path) -> None:

@@ -99,6 +99,10 @@ class PushConsumer(Facade):
             lambda got: wanted <= {e.get("body") for e in got}, f"bodies {sorted(wanted)[:20]}", timeout
         )
 
+    def wait_consumed(self, count: int, timeout: float = 30) -> None:
+        """Until the client's own offsets say so: it counts a message only after the listener has seen it."""
+        wait_for(lambda: self.call("consumed") >= count, f"{count} consumed at {self.name}", timeout)
+
     def wait(self, enough: Callable[[list[Event]], bool], what: str, timeout: float = 30) -> list[Event]:
         return self.peer.wait_events(self.name, enough, f"{what} at {self.name}", timeout)
 
@@ -226,12 +230,16 @@ class JavaClients:
         whole = {"subscriptions": subscriptions, "from": start_from, **settings}
         return self._keep(PushConsumer(self.peer, namesrv, group, **whole))
 
-    def known_group(self, namesrv: str, group: str, topic: str) -> str:
+    def known_group(self, namesrv: str, group: str, topic: str, *, queues: int = 0) -> str:
         """Make the broker know the group and its retry topic: later members find the route when they start.
 
-        Otherwise the first member meets the retry topic only with its next rebalance, after 20 s.
+        Otherwise the first member meets the retry topic only with its next rebalance, after 20 s. With the number
+        of ``queues`` of the topic the group certainly has an offset in each; without, it depends on the moment.
         """
-        self.push(namesrv, group, {topic: "*"}).stop()
+        member = self.push(namesrv, group, {topic: "*"})
+        if queues:
+            member.wait_queues(queues)
+        member.stop()
         admin = self.admin(namesrv)
         wait_for(lambda: admin.route(f"%RETRY%{group}"), f"the retry topic of {group}")
         return group

@@ -15,6 +15,7 @@ from .mqadmin_views import (
     keys,
     names_of_rows,
     no_failure,
+    only_settings_of,
     running_info,
     settings,
     sorted_lines,
@@ -28,6 +29,31 @@ from .mqadmin_views import (
 
 View = Callable[[str], object]
 
+# Commands that change nothing: what differs because of the moment is looked at again.
+READING = {
+    *(
+        "topicList",
+        "topicRoute",
+        "topicStatus",
+        "topicClusterList",
+        "allocateMQ",
+        "statsAll",
+        "getConsumerConfig",
+    ),
+    *("consumerProgress", "consumerConnection", "consumerStatus", "producerConnection", "producer"),
+    *("brokerConsumeStats", "brokerStatus", "clusterList", "getBrokerConfig", "getNamesrvConfig"),
+    *(
+        "queryMsgById",
+        "queryMsgByKey",
+        "queryMsgByUniqueKey",
+        "queryMsgByOffset",
+        "queryMsgTraceById",
+        "queryCq",
+    ),
+    *("printMsg", "printMsgByQueue", "consumeMessage"),
+    *("exportMetadata", "exportConfigs", "exportMetrics"),
+}
+
 
 @dataclass(frozen=True)
 class Case:
@@ -36,6 +62,9 @@ class Case:
     by_nature: str = ""  # empty: the normalised texts are the same
     file: str = ""  # a file that the command writes below {dir}; it belongs to the text
     awaited: str = ""  # run again until this is printed: it takes effect a little later
+    group: str = (
+        ""  # of an endless command that prints nothing: awaited is looked for in the state of this group
+    )
 
     @property
     def command(self) -> str:
@@ -45,9 +74,19 @@ class Case:
     def line(self) -> str:
         return " ".join(self.argv)
 
+    def views(self, java: str, comet: str) -> tuple[object, object]:
+        """What must be equal of the two texts."""
+        if self.view is settings:
+            comet = only_settings_of(java, comet)
+        return self.view(java), self.view(comet)
 
-def case(line: str, view: View = whole, by_nature: str = "", *, file: str = "", awaited: str = "") -> Case:
-    return Case(tuple(line.split()), view, by_nature, file, awaited)
+    @property
+    def only_reads(self) -> bool:
+        return self.command in READING
+
+
+def case(line: str, view: View = whole, by_nature: str = "", **extra: str) -> Case:
+    return Case(tuple(line.split()), view, by_nature, **extra)
 
 
 RATES = "rates depend on the moment of sampling"
@@ -206,6 +245,8 @@ CASES = [*TOPICS, *GROUPS, *MESSAGES, *BROKER, *NAMESERVER, *EXPORTS, *ENDINGS]
 
 # These never end by themselves: each runs in a process of its own, and only what it says first is compared.
 ENDLESS = [
-    case("clusterRT -c DefaultCluster -a 2 -i 1", columns, MEASURED),
-    case("startMonitoring", no_failure, "runs on without printing"),
+    case("clusterRT -c DefaultCluster -a 2 -i 1", columns, MEASURED, awaited="#failCount\n"),
+    case(
+        "startMonitoring", no_failure, "runs on without printing", awaited="JAVA", group="__MONITOR_CONSUMER"
+    ),
 ]

@@ -26,7 +26,7 @@ def prepare(java: JavaClients, cluster: Cluster, directory: Path) -> dict[str, s
     for topic, queues in (("AdmOrders", 4), ("AdmOther", 2), ("AdmEmpty", 1), ("AdmTraced", 1)):
         admin.create_topic(topic, queues)
     for group in ("AdmConsumers", "AdmOffline", "AdmTraceConsumers"):
-        java.known_group(cluster.namesrv, group, "AdmEmpty")
+        java.known_group(cluster.namesrv, group, "AdmEmpty", queues=1)
     producer = java.producer(cluster.namesrv, "AdmProducers")
     sent = [
         producer.send(
@@ -60,7 +60,7 @@ def _consume(
 ) -> None:
     """Consume and leave: a consumer that stops stores its offsets at once, a running one after 10 s."""
     consumer = java.push(cluster.namesrv, group, {topic: "A || B"}, **settings)
-    consumer.wait_count(count)
+    consumer.wait_consumed(count)
     consumer.stop()
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 
 NUMBER = re.compile(r"-?\d+(\.\d+)?(E-?\d+)?")
-# Names that the Java servers do not have: more settings of ours are no difference to a reader of the others.
-OURS_ONLY = {"bindAddress", "rmqAddressServerDomain", "rmqAddressServerSubGroup"}
 # The Java broker prints the length that its Bloom filter calculated over the configured one; ours the configured one.
 CALCULATED = {"bitMapLengthConsumeQueueExt"}
 
@@ -65,11 +63,16 @@ def keys(text: str) -> object:
 
 
 def settings(text: str) -> object:
-    """``name = value`` lines, without those that only we have or that the Java broker calculates."""
+    """``name=value`` of each setting, without what the Java broker calculates."""
     pairs = (line.partition("=") for line in text.splitlines() if "=" in line and "====" not in line)
     found = {name.strip(): value.strip() for name, _, value in pairs}
-    left_out = OURS_ONLY | CALCULATED
-    return [f"{name}={value}" for name, value in sorted(found.items()) if name not in left_out]
+    return [f"{name}={value}" for name, value in sorted(found.items()) if name not in CALCULATED]
+
+
+def only_settings_of(reference: str, text: str) -> str:
+    """Without the settings that the reference does not have: more of ours are no difference to a reader."""
+    known = {line.partition("=")[0].strip() for line in reference.splitlines()}
+    return "\n".join(line for line in text.splitlines() if line.partition("=")[0].strip() in known)
 
 
 def running_info(text: str) -> object:

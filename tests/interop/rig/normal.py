@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import re
 
+# Log lines that another thread of the Java process wrote meanwhile: logback without a configuration, the client's own.
+LOG_LINE = r"\d\d:\d\d:\d\d\.\d{3} \[[^\n]*?\] (?:TRACE|DEBUG|INFO|WARN|ERROR) [^\n]*"
+LOGGER_WARNING = r"(?:RocketMQLog|SLF4J|log4j):[^\n]*"
+
 RULES = [
+    (rf"(?m)^(?:{LOG_LINE}|{LOGGER_WARNING})(?:\n|\Z)", ""),
     (r"(?m)^\s+at [\w.$/<>]+\(.*\)\n", ""),  # stack frames of the tool itself
     (r"(?m)^\s+\.\.\. \d+ more\n", ""),
     (r"[\[\]0-9a-fA-F.:%]+@\d+#\d+", "CLIENT"),

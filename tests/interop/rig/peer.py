@@ -63,6 +63,8 @@ class JavaPeer:
             "rocketmq.home.dir": home,
             "user.home": home,
             "log.file": f"{home}/tools.log",
+            # from the start: without it logback writes to stdout, between the words of the first mqadmin commands
+            "logback.configurationFile": f"{home}/conf/logback_tools.xml",
             "rocketmq.client.logRoot": home,
             "rocketmq.client.localOffsetStoreDir": f"{home}/offsets",
             **properties,

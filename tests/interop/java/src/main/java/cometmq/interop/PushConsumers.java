@@ -14,6 +14,8 @@ import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
 import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
+import org.apache.rocketmq.client.consumer.store.ReadOffsetType;
+import org.apache.rocketmq.client.impl.consumer.DefaultMQPushConsumerImpl;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.utils.MessageUtil;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
@@ -40,6 +42,7 @@ final class PushConsumers {
         PushConsumers self = new PushConsumers(peer);
         peer.on("push.start", self::start);
         peer.on("push.stop", self::stop);
+        peer.on("push.consumed", self::consumed);
         peer.on("push.queues", self::queues);
         peer.on("push.suspend", args -> {
             self.consumers.get(args).suspend();
@@ -106,6 +109,17 @@ final class PushConsumers {
             }
         }
         return Messages.queuesToJson(held);
+    }
+
+    /** How many messages its offsets count as consumed, retry topic left out; they begin at 0. */
+    private Object consumed(JSONObject args) {
+        DefaultMQPushConsumerImpl consumer = consumers.get(args).getDefaultMQPushConsumerImpl();
+        long count = 0;
+        for (MessageQueue queue : consumer.getRebalanceImpl().getProcessQueueTable().keySet()) {
+            long offset = consumer.getOffsetStore().readOffset(queue, ReadOffsetType.READ_FROM_MEMORY);
+            count += queue.getTopic().startsWith("%RETRY%") ? 0 : Math.max(offset, 0);
+        }
+        return count;
     }
 
     private final class Listener {
