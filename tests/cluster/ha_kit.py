@@ -73,7 +73,7 @@ def digest(store: MessageStore, begin: int = 0, end: int | None = None) -> str:
     return seen.hexdigest()
 
 
-async def caught_up(one: Broker, other: Broker, begin: int = 0, limit_s: float = 10) -> None:
+async def caught_up(one: Broker, other: Broker, begin: int = 0, limit_s: float = 20) -> None:
     """Wait until the two logs end at the same place; then they must be the same."""
     await until(lambda: one.store.max_physical_offset == other.store.max_physical_offset, limit_s=limit_s)
     assert digest(one.store, begin) == digest(other.store, begin)
@@ -116,7 +116,7 @@ class RawSlave:
     async def receive(self, limit: int = 65536) -> bool:
         """Take one read of the socket; False when the master has closed."""
         try:
-            data = await asyncio.wait_for(self.reader.read(limit), 5)
+            data = await asyncio.wait_for(self.reader.read(limit), 20)
         except ConnectionError:
             return False
         for piece in self.frames.feed(memoryview(data)):

@@ -55,7 +55,7 @@ async def running_broker(store: Path, **settings: Any) -> AsyncIterator[tuple[Br
         await broker.stop()
 
 
-async def until(condition: Callable[[], Any], *, limit_s: float = 5.0) -> Any:
+async def until(condition: Callable[[], Any], *, limit_s: float = 20.0) -> Any:
     """Wait for a condition to hold; its value."""
     deadline = time.monotonic() + limit_s
     while True:
@@ -81,7 +81,7 @@ class WireClient:
         body: bytes = b"",
         *,
         address: str | None = None,
-        timeout_ms: int = 5_000,
+        timeout_ms: int = 20_000,
         **changes: Any,
     ) -> RemotingCommand:
         command = RemotingCommand(code=int(code), ext_fields=fields, body=body, **changes)
@@ -103,10 +103,10 @@ class WireClient:
             command.flag = 2
             await self.client.invoke_oneway(self.address, command)
             return command
-        return await self.client.invoke(self.address, command, 5_000)
+        return await self.client.invoke(self.address, command, 20_000)
 
     async def pull(self, topic: str, queue_offset: int = 0, **fields: Any) -> RemotingCommand:
-        timeout_ms = fields.pop("timeout_ms", 5_000)
+        timeout_ms = fields.pop("timeout_ms", 20_000)
         command = RemotingCommand.request(
             RequestCode.PULL_MESSAGE, pull_header(topic, queue_offset, **fields)
         )
