@@ -138,6 +138,14 @@ class RaftMetadata(StateMachine):
         left = tuple(voter for voter in raft.voters if voter.id != voter_id)
         return await self.node.change_voters(left, DECIDE_TIMEOUT_MS)
 
+    def transfer(self, voter_id: int) -> bool:
+        """Begin to hand the leadership over."""
+        raft = self.node.raft
+        to = (
+            next((voter for voter in raft.voters if voter.id == voter_id), None) if raft is not None else None
+        )
+        return to is not None and self.node.transfer(to)
+
     async def _decide_voter(self, change: VoterAddress) -> None:
         data = msgspec.json.encode(LogCommand(VOTERS_GROUP, msgspec.Raw(msgspec.json.encode(change))))
         await self.node.propose(data, DECIDE_TIMEOUT_MS)

@@ -40,6 +40,7 @@ from cometmq.controller.wire import (
     RemoveReplicaBody,
     ResignBody,
     SetConfigBody,
+    TransferBody,
 )
 from cometmq.errors import ConfigError, Timeout
 from cometmq.net.connection import Connection
@@ -80,6 +81,7 @@ class ControllerRequests:
             ControllerCode.REMOVE_REPLICA: self._remove_replica,
             ControllerCode.CHANGE_VOTERS: self._change_voters,
             ControllerCode.SET_CONFIG: self._set_config,
+            ControllerCode.TRANSFER_LEADERSHIP: self._transfer,
         }
         guarded: dict[int, Handler] = {code: self._as_leader(serve) for code, serve in served.items()}
         return {**guarded, ControllerCode.HA_STATUS: self._ha_status}
@@ -262,6 +264,13 @@ class ControllerRequests:
             await self._metadata.add_voter(number, address)
         if body.remove and not await self._metadata.remove_voter(body.remove):
             raise Refused(f"Voter {body.remove} is none, or another change is under way.")
+        return command.response(body=msgspec.json.encode(self._metadata.status()))
+
+    async def _transfer(self, _connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """Hand the leadership of the controllers over; answered when it has begun."""
+        body = _read(command, TransferBody)
+        if not isinstance(self._metadata, RaftMetadata) or not self._metadata.transfer(body.to):
+            raise Refused(f"Controller {body.to} leads already, or is no voter.")
         return command.response(body=msgspec.json.encode(self._metadata.status()))
 
     def _ha_status(self, _connection: Connection, command: RemotingCommand) -> RemotingCommand:

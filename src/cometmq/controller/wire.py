@@ -31,6 +31,7 @@ class ControllerCode(IntEnum):
     HA_CHECKSUM = 9111  # served by replicas
     CHANGE_VOTERS = 9112
     SET_CONFIG = 9113
+    TRANSFER_LEADERSHIP = 9114
     NOT_REGISTERED = 9197  # answer: the replica has to register (again)
     REFUSED = 9198  # answer: a precondition does not hold, nothing changed
     NOT_LEADER = 9199  # answer: ask ``leaderAddr``
@@ -105,6 +106,12 @@ class ChangeVotersBody(Body, frozen=True):
 
     add: str = ""
     remove: int = 0
+
+
+class TransferBody(Body, frozen=True):
+    """To which controller the leader hands over."""
+
+    to: int
 
 
 class RegisteredBody(Body, frozen=True):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import shutil
 import signal
 import socket
@@ -23,6 +24,7 @@ from typing import Self
 HOST = "127.0.0.1"
 START_LIMIT_S = 60.0
 STOP_LIMIT_S = 30.0
+PORT_RANGE = (12_000, 32_000)
 PORTS_PER_BROKER = 4  # fast port, main port and replication port are neighbours
 SETTINGS = {
     "mappedFileSizeCommitLog": str(64 << 20),
@@ -74,7 +76,11 @@ class GroupProcesses:
     # -- life -----------------------------------------------------------------------------------------------------
 
     def __enter__(self) -> Self:
-        self.start_all()
+        try:
+            self.start_all()
+        except BaseException:
+            self.close()
+            raise
         return self
 
     def __exit__(
@@ -195,25 +201,24 @@ class GroupProcesses:
 
 def free_ports(count: int) -> list[int]:
     """Ports that were free a moment ago."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for found in sockets:
-            found.bind((HOST, 0))
-        return [found.getsockname()[1] for found in sockets]
-    finally:
-        for found in sockets:
-            found.close()
+    ports: set[int] = set()
+    while len(ports) < count:
+        ports.add(free_block(1))
+    return list(ports)
 
 
 def free_block(count: int) -> int:
-    """The first of some neighbouring ports that were free a moment ago."""
+    """The first of some neighbouring ports that were free a moment ago.
+
+    Below those that the system gives to outgoing connections: one of these could take the port in between.
+    """
     while True:
-        first = free_ports(1)[0]
+        first = random.randrange(*PORT_RANGE)
         with contextlib.ExitStack() as stack:
             try:
                 for port in range(first, first + count):
                     stack.enter_context(socket.socket()).bind((HOST, port))
-            except (OSError, OverflowError):
+            except OSError:
                 continue
             return first
 
