@@ -31,18 +31,22 @@ class MetaStream:
         self.items = items
         self._sequence = 0
         self._acknowledged: dict[int, int] = {}  # follower -> sequence number
+        self._sent: dict[
+            int, int
+        ] = {}  # follower -> the last one it was sent: others' snapshots have numbers too
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
 
     # -- master ---------------------------------------------------------------------------------------------------
 
     def joined(self, link: PeerLink) -> None:
         """A follower has shaken hands: it gets everything."""
-        self._acknowledged.pop(link.replica_id, None)
+        self.left(link)
         for item in self.items.snapshot():
             self._send(item, [link])
 
     def left(self, link: PeerLink) -> None:
         self._acknowledged.pop(link.replica_id, None)
+        self._sent.pop(link.replica_id, None)
 
     def publish(self, items: Iterable[Item]) -> None:
         """Send to everybody now; it goes out before any byte of the log that is written later."""
@@ -58,6 +62,7 @@ class MetaStream:
         self._sequence += 1
         body = msgspec.json.encode(item)
         for link in links:
+            self._sent[link.replica_id] = self._sequence
             link.send(
                 FrameType.META, self._member.core.epoch, self._sequence, self._member.core.confirm, body
             )
@@ -86,10 +91,14 @@ class MetaStream:
             return
         core = self._member.core
         others = core.view.sync_set - {core.me}
-        reached = min((self._acknowledged.get(member, -1) for member in others), default=self._sequence)
         for sequence, future in self._waiters:
-            if (sequence <= reached or core.role is not ReplicaRole.MASTER) and not future.done():
+            there = all(self._has(member, sequence) for member in others)
+            if (there or core.role is not ReplicaRole.MASTER) and not future.done():
                 future.set_result(None)
+
+    def _has(self, member: int, sequence: int) -> bool:
+        """Everything up to this number that was meant for it."""
+        return self._acknowledged.get(member, -1) >= min(sequence, self._sent.get(member, sequence))
 
     # -- follower -------------------------------------------------------------------------------------------------
 
