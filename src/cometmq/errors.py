@@ -31,6 +31,10 @@ class ConnectionLost(CometMQError, ConnectionError):
     """The peer closed the connection, or it could not be opened."""
 
 
+class NoMaster(ConnectionLost):
+    """A group of brokers has no master at the moment; nothing was sent."""
+
+
 class Timeout(CometMQError, TimeoutError):
     """No answer within the time limit. Also a built-in ``TimeoutError``."""
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
+from cometmq.client import failover
 from cometmq.client.instance import Instance
 from cometmq.client.outgoing import Outbox, Outgoing
 from cometmq.client.plain_send import PlainSends, Started, Target
@@ -29,8 +30,10 @@ from cometmq.errors import (
     ClientError,
     CometMQError,
     ConnectionLost,
+    NoMaster,
     SendFailed,
     Timeout,
+    TopicNotFound,
 )
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.message import Message
@@ -230,10 +233,24 @@ class Producer:
             result = await self._send_anywhere(out, timeout_s)
         else:
             chosen = await self._choose(message, topic, ordering_key, hash, queue, selector, timeout_s)
-            result = await self._sender.once(chosen, out, timeout_s)
+            result = await self._send_there(chosen, out, timeout_s)
         if self._tracer is not None:
             self._tracer.sent(self.group, message, out, result, self.instance.now_ms() - now_ms)
         return result
+
+    async def _send_there(self, queue: Queue, out: Outgoing, timeout_s: float) -> SendResult:
+        """To one queue only: again when it was surely not stored because its group has no master at the moment."""
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        wait = failover.MasterWait(self.instance.routes, queue.topic)
+        while True:
+            left_s = deadline - asyncio.get_running_loop().time()
+            try:
+                return await self._sender.once(queue, out, max(left_s, 0.001))
+            except (BrokerError, NoMaster) as error:
+                retry = isinstance(error, NoMaster) or failover.surely_not_stored(error)
+                if not retry or left_s <= 0 or not failover.possible(self.instance.routes, queue.topic):
+                    raise
+                await wait.once(left_s)
 
     async def send_oneway(self, message: Message, *, ordering_key: str | None = None) -> None:
         """Send without waiting for an answer: fast, and nobody knows whether it arrived."""
@@ -260,7 +277,7 @@ class Producer:
         timeout_s = self.timeout_s if timeout is None else seconds(timeout)
         if queue is None:
             return await self._send_anywhere(out, timeout_s)
-        return await self._sender.once(self._wire_queue(queue), out, timeout_s)
+        return await self._send_there(self._wire_queue(queue), out, timeout_s)
 
     def send_soon(self, message: Message, **options: Any) -> asyncio.Task[SendResult]:
         """Begin to send and return a task. ``flush()`` waits for all of them; a failure nobody looked at
@@ -304,12 +321,23 @@ class Producer:
         avoid = None if first is None else first.broker_name
         cause = None if first is None else first.cause
         stored: SendResult | None = None
-        attempt = 0
-        for attempt in range(0 if first is None else 1, self.retries + 1):
+        attempt = -1 if first is None else 0
+        routes, wait = self.instance.routes, failover.MasterWait(self.instance.routes, out.topic)
+        if cause is not None and failover.possible(routes, out.topic):
+            await wait.once(deadline - loop.time())
+        while attempt < self.retries or (stored is None and failover.possible(routes, out.topic)):
             left_s = deadline - loop.time()
             if left_s <= 0:
                 break
-            queue = await self._next(out.topic, avoid, attempt, left_s)
+            attempt += 1
+            try:
+                queue = await self._next(out.topic, avoid, min(attempt, self.retries), left_s)
+            except TopicNotFound as error:
+                if not failover.possible(routes, out.topic):
+                    raise
+                cause = error
+                await wait.once(left_s)
+                continue
             started = loop.time()
             try:
                 result = await self._sender.once(queue, out, deadline - started)
@@ -321,7 +349,10 @@ class Producer:
                     raise
                 cause, avoid = error, queue.broker_name
                 self._note(queue.broker_name, None)
-                self._look_again(out.topic)
+                if failover.possible(routes, out.topic):
+                    await wait.once(deadline - loop.time())
+                else:
+                    self._look_again(out.topic)
                 continue
             self._note(queue.broker_name, (loop.time() - started) * 1000)
             if result.status is SendStatus.SEND_OK or not self._retry_not_stored:

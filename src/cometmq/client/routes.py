@@ -16,7 +16,7 @@ from cometmq.client.name_servers import NameServers
 from cometmq.client.queue import Queue
 from cometmq.client.queue_selection import RoundRobin
 from cometmq.client.send_frames import DEFAULT_TOPIC, DEFAULT_TOPIC_QUEUE_COUNT
-from cometmq.errors import BrokerError, CometMQError, ConnectionLost, TopicNotFound
+from cometmq.errors import BrokerError, CometMQError, ConnectionLost, NoMaster, TopicNotFound
 from cometmq.protocol.bodies.route import QueueData, TopicRouteData
 from cometmq.protocol.codes import RequestCode, ResponseCode
 from cometmq.protocol.command import RemotingCommand
@@ -235,6 +235,12 @@ class Routes:
             if number == MASTER_ID or not masters_only
         ]
 
+    def know_master(self, broker_name: str, address: str) -> None:
+        """A broker that is not the master said who is."""
+        addresses = self._brokers.get(broker_name)
+        if addresses is not None and address and addresses.get(MASTER_ID) != address:
+            self._brokers[broker_name] = {**addresses, MASTER_ID: address}
+
     def master(self, broker_name: str) -> str | None:
         return self._brokers.get(broker_name, {}).get(MASTER_ID)
 
@@ -256,7 +262,7 @@ class Routes:
             await self.refresh(topic)
             address = self.master(broker_name)
         if address is None:
-            raise ConnectionLost(f"broker {broker_name!r} of topic {topic!r} has no master at the moment")
+            raise NoMaster(f"broker {broker_name!r} of topic {topic!r} has no master at the moment")
         return address
 
     async def reader_of(self, broker_name: str, topic: str, wanted_id: int = MASTER_ID) -> tuple[str, bool]:

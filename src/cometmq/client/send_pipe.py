@@ -37,6 +37,7 @@ class SendFields(msgspec.Struct, gc=False):
     transactionId: str | None = None
     MSG_REGION: str | None = None
     TRACE_ON: str | None = None
+    masterAddr: str = ""  # of a broker that is not the master of its group
 
 
 class SendAnswer(msgspec.Struct, gc=False):

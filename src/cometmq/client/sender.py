@@ -109,6 +109,8 @@ class Sender:
         return answer_of(await self._instance.invoke(address, command, int(timeout_s * 1000)))
 
     def _result(self, queue: Queue, out: Outgoing, answer: SendAnswer, address: str) -> SendResult:
+        if answer.extFields is not None and answer.extFields.masterAddr:
+            self._instance.routes.know_master(queue.broker_name, answer.extFields.masterAddr)
         if self._instance.namespace:
             queue = Queue(self._instance.plain(queue.topic), queue.broker_name, queue.queue_id)
         return result_of(answer, queue, out.unique_id, address)

@@ -9,6 +9,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
+from cometmq.client import failover
 from cometmq.client.broker_calls import PullAnswer
 from cometmq.client.consumer.process_queue import ProcessQueue
 from cometmq.client.message import ReceivedMessage
@@ -66,7 +67,14 @@ class PullLoop:
             self._pq.dropped = True
         except CometMQError as error:
             log.info("group=%s pull of %s failed: %s", self._consumer.group, self._pq.queue, error)
-            await asyncio.sleep(ERROR_PAUSE_S)
+            await self._look_for_another_broker()
+
+    async def _look_for_another_broker(self) -> None:
+        """The connection is gone. Replicas can be read at once, and one of them may be master soon."""
+        topic = self._pq.queue.topic
+        self._instance.refresh_soon(topic)
+        replicas = failover.possible(self._instance.routes, topic)
+        await asyncio.sleep(ERROR_PAUSE_S / 10 if replicas else ERROR_PAUSE_S)
 
     async def _refused(self, error: BrokerError) -> None:
         if error.code == ResponseCode.FLOW_CONTROL:
