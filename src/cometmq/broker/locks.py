@@ -1,19 +1,21 @@
 """Queue locks of ordered consumption: which client of a group may consume a queue. In memory only.
 
-A lock is free for everybody once its owner has not renewed it for a minute, so a broker that forgets its
-locks (restart) and a client that dies without unlocking cost the group at most that long. Pure table, loop
-thread only.
+A lock is free for everybody once its owner has not renewed it for a minute (a system property may say otherwise),
+so a broker that forgets its locks (restart) and a client that dies without unlocking cost the group at most that
+long. Pure table, loop thread only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
 from cometmq.clock import Clock, now_ms
+from cometmq.errors import ConfigError
 
-LOCK_LIVE_MS_MAX = 60_000  # rocketmq.broker.rebalance.lockMaxLiveTime
+LOCK_LIVE_MS_MAX = 60_000
+LOCK_LIVE_PROPERTY = "rocketmq.broker.rebalance.lockMaxLiveTime"  # ms; a system property of the Java broker
 
 Queue = TypeVar("Queue", bound=Hashable)
 
@@ -22,6 +24,14 @@ Queue = TypeVar("Queue", bound=Hashable)
 class QueueLock:
     client_id: str
     renewed_ms: int
+
+
+def lock_live_ms(properties: Mapping[str, str]) -> int:
+    """How long a lock lives without renewal, by the system properties of a broker."""
+    text = properties.get(LOCK_LIVE_PROPERTY, str(LOCK_LIVE_MS_MAX))
+    if not text.isascii() or not text.isdigit():
+        raise ConfigError(f"{LOCK_LIVE_PROPERTY}={text} is no number of milliseconds.")
+    return int(text)
 
 
 class QueueLocks:

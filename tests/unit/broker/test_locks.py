@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from cometmq.broker.locks import LOCK_LIVE_MS_MAX, QueueLocks
+import pytest
+
+from cometmq.broker.locks import LOCK_LIVE_MS_MAX, LOCK_LIVE_PROPERTY, QueueLocks, lock_live_ms
+from cometmq.errors import ConfigError
 
 
 class ManualClock:
@@ -61,3 +64,11 @@ def test_expired_locks_are_forgotten() -> None:
     assert locks.drop_expired() == 10
     assert locks.owner("g1", 0) is None
     assert locks.owner("g2", 0) == "c1"
+
+
+def test_lock_lives_as_long_as_the_system_property_says() -> None:
+    assert lock_live_ms({}) == LOCK_LIVE_MS_MAX
+    assert lock_live_ms({LOCK_LIVE_PROPERTY: "1500"}) == 1500
+    for wrong in ("", "soon", "-1"):
+        with pytest.raises(ConfigError, match="lockMaxLiveTime"):
+            lock_live_ms({LOCK_LIVE_PROPERTY: wrong})
