@@ -33,7 +33,7 @@ from cometmq.broker.groups import GROUPS_FILE, SubscriptionGroups
 from cometmq.broker.ha.group_replication import GroupReplication
 from cometmq.broker.ha.replication import Replication
 from cometmq.broker.held_pulls import HeldPulls
-from cometmq.broker.locks import QueueLocks
+from cometmq.broker.locks import QueueLocks, lock_live_ms
 from cometmq.broker.offsets import ConsumerOffsets
 from cometmq.broker.periodic import Periodic
 from cometmq.broker.plain_sends import PlainSendPath
@@ -115,7 +115,7 @@ class Broker:
         )
         self.producers = Producers(now_ms=now_ms)
         self.consumers = Consumers(now_ms=now_ms)
-        self.locks = QueueLocks(now_ms=now_ms)
+        self.locks = QueueLocks(live_ms_max=lock_live_ms(config.system_properties), now_ms=now_ms)
         self.held_pulls = HeldPulls(self.store)
         self.net_config = NetConfig.from_settings(
             config, frame_size_max=frame_size_from(config.system_properties)
