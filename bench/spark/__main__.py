@@ -5,8 +5,7 @@
 Each side has a fresh broker and a fresh Spark (local, two cores) and does the same: write ``count`` rows (sink),
 read them back into nothing (batch read), run micro-batches of 100 rows (floor: the median). Ours also scans the
 store. CPU is that of Spark (JVM and Python workers) and of the broker, a row. Needs cometmq[spark]; the Kafka side
-needs Java and Maven and takes its jars from Maven Central once. The last connector there may be older than our
-Spark: then it runs on its own Spark, installed once beside the jars.
+needs Java and Maven and takes its jars from Maven Central once (of the connector the last that is there: 4.2.0).
 """
 
 from __future__ import annotations
@@ -78,10 +77,9 @@ def measure_comet(args: argparse.Namespace, directory: Path) -> list[Measure]:
 
 def measure_kafka(args: argparse.Namespace, directory: Path) -> list[Measure]:
     broker, connector = peers.fetch_jars()
-    python = args.kafka_python or peers.peer_python()
     jars = ",".join(str(path) for path in sorted(connector.glob("*.jar")))
     with peers.kafka(directory / "kafka", broker, TOPICS) as running:
-        return run_jobs(python, plan_of(args, "kafka", running, jars))
+        return run_jobs(args.kafka_python, plan_of(args, "kafka", running, jars))
 
 
 def described(measure: Measure) -> str:
@@ -129,7 +127,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3, help="runs of each read; the best counts")
     parser.add_argument("--no-kafka", action="store_true")
     parser.add_argument("--no-comet", action="store_true")
-    parser.add_argument("--kafka-python", help="an interpreter with the connector's Spark")
+    parser.add_argument("--kafka-python", default=sys.executable, help="an interpreter with another Spark")
     parser.add_argument("--json", type=Path, help="write the figures there, too")
     parser.add_argument("-o", "--option", action="append", default=[], help="name=value for our broker")
     return parser.parse_args()

@@ -94,6 +94,7 @@ def start_spark(plan: Plan) -> Any:
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.memory": "2g",
         "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.streaming.numRecentProgressUpdates": str(FLOOR_BATCHES * 2),
         **({"spark.jars": plan.jars} if plan.jars else {}),

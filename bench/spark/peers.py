@@ -116,23 +116,6 @@ def _maven(goal: str, argument: str, target: Path, *more: str) -> None:
         raise Unavailable(f"the jars cannot be had: {done.stdout[-400:]}")
 
 
-def peer_python(version: str = CONNECTOR_VERSION) -> str:
-    """An interpreter with the Spark that the connector was made for; ours, if that is the same."""
-    import pyspark
-
-    if pyspark.__version__ == version:
-        return sys.executable
-    home = peer_directory() / f"venv-{version}"
-    python = home / "bin" / "python"
-    if not (home / "installed").exists():
-        subprocess.run([sys.executable, "-m", "venv", str(home)], check=True)
-        subprocess.run(
-            [str(python), "-m", "pip", "install", "-q", f"pyspark=={version}", "pyarrow>=18"], check=True
-        )
-        (home / "installed").touch()
-    return str(python)
-
-
 @contextmanager
 def kafka(directory: Path, lib: Path, topics: tuple[str, ...]) -> Iterator[Running]:
     port, controller = _free_port(), _free_port()

@@ -19,7 +19,8 @@ WHY_SKIPPED = "pyspark or pyarrow is not installed: pip install 'cometmq[spark]'
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("spark"):
-            item.add_marker(pytest.mark.timeout(300))
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(300))
             if not HAS_SPARK:
                 item.add_marker(pytest.mark.skip(reason=WHY_SKIPPED))
 

@@ -25,7 +25,7 @@ def archive_lake(spark: Any, once: bool, name_server: str, topic: str, target: s
     from cometmq.spark.pipes import archive
 
     options = {"minPartitions": "2"} if once else {"minPartitions": "2", "maxOffsetsPerTrigger": BATCH_ROWS}
-    archive(spark, name_server, [topic], Path(target), once=once, every="0 seconds", options=options)
+    archive(spark, name_server, [topic], Path(target), once=once, every=0.1, options=options)
 
 
 def copy_topic(spark: Any, once: bool, name_server: str, topic: str, target: str, checkpoint: str) -> None:

@@ -23,9 +23,10 @@ from cometmq.protocol.record_cy import encode_batch
 
 DRIVER = Path(__file__).with_name("crash_driver.py")
 WORKER_MODULE = "pyspark.worker"
-DRIVER_MOMENT_MAX_S = 6.0
-WORKER_MOMENT_MAX_S = 1.5
-FIND_WORKER_S = 10.0
+BATCHES_MAX = 2  # that a life may do before its next kill
+MOMENT_MAX_S = 2.0  # after that
+BATCHES_S = 120.0
+WORKER_KILLS = 0.8  # how often a kill hits a worker
 FINISH_S = 600.0
 FEED_ROWS = 20
 FEED_PAUSE_S = 0.1
@@ -134,10 +135,15 @@ def _parent(pid: int) -> int:
 
 
 class Executioner:
-    """Runs life after life and kills at random moments until it was often enough; then one life may finish."""
+    """Runs life after life and kills at random moments until it was often enough; then one life may finish.
 
-    def __init__(self, arguments: list[str], errors: Path, seed: int) -> None:
+    A moment is some batches and a part of a second away, so that slow machines come to do work, too. ``commits`` is
+    where Spark notes batches.
+    """
+
+    def __init__(self, arguments: list[str], commits: Path, errors: Path, seed: int) -> None:
         self._arguments = arguments
+        self._commits = commits
         self._errors = errors
         self._rng = random.Random(seed)
         self._spare = self._new()
@@ -151,6 +157,7 @@ class Executioner:
         while self.kills.total() < count:
             life, self._spare = self._spare, self._new()
             self.lives += 1
+            assert self.lives < 3 * count + 10, f"lives end by themselves: {self._last_errors()}"
             life.begin("run")
             try:
                 self._end(life, count)
@@ -159,12 +166,16 @@ class Executioner:
 
     def _end(self, life: Life, count: int) -> None:
         """Kill workers of a life, then the life itself."""
-        while self._rng.random() < 0.6 and self.kills.total() < count - 1:
-            if not self._kill_worker(life):
-                return
-        time.sleep(self._rng.uniform(0.0, DRIVER_MOMENT_MAX_S))
-        if life.is_over:
-            return
+        while self.kills.total() < count:
+            self._wait_for_moment(life)
+            if life.is_over:
+                return  # a task failed too often, or the planner did: also a way to end
+            if self._rng.random() >= WORKER_KILLS or self.kills.total() == count - 1:
+                break
+            workers = life.workers()
+            if workers:
+                life.kill_one(self._rng.choice(workers))
+                self.kills["worker"] += 1
         what = self._rng.choice(("group", "jvm", "python"))
         if what != "group":
             life.kill_one(life.part(what))
@@ -172,22 +183,24 @@ class Executioner:
         life.kill()
         self.kills[what] += 1
 
-    def _kill_worker(self, life: Life) -> bool:
-        """False if the life ended by itself (a task failed too often: also a way to end)."""
-        time.sleep(self._rng.uniform(0.0, WORKER_MOMENT_MAX_S))
-        deadline = time.monotonic() + FIND_WORKER_S
-        while not life.is_over and time.monotonic() < deadline:
-            workers = life.workers()
-            if workers:
-                life.kill_one(self._rng.choice(workers))
-                self.kills["worker"] += 1
-                return True
-            time.sleep(0.02)
-        return not life.is_over
+    def _wait_for_moment(self, life: Life) -> None:
+        deadline = time.monotonic() + BATCHES_S
+        wanted = self._last_batch() + self._rng.randint(0, BATCHES_MAX)
+        while self._last_batch() < wanted and not life.is_over and time.monotonic() < deadline:
+            time.sleep(0.01)
+        time.sleep(self._rng.uniform(0.0, MOMENT_MAX_S))
+
+    def _last_batch(self) -> int:
+        """The number of the last batch that Spark has noted as done."""
+        names = os.listdir(self._commits) if self._commits.is_dir() else []
+        return max((int(name) for name in names if name.isdecimal()), default=-1)
 
     def finish(self) -> None:
         self._spare.begin("finish")
-        assert self._spare.finish(), self._errors.read_text(errors="replace")[-3000:]
+        assert self._spare.finish(), self._last_errors()
+
+    def _last_errors(self) -> str:
+        return self._errors.read_text(errors="replace")[-3000:]
 
     def close(self) -> None:
         self._spare.kill()

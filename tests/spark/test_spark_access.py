@@ -11,6 +11,7 @@ from acl_kit import access_key, secret_key, write_accounts
 from query_kit import Query
 from spark_kit import RunningBroker, joining_broker, read_frame, running_broker, wait
 
+from cometmq.errors import BrokerError
 from cometmq.spark import link
 from cometmq.spark.offsets import ranges_between
 from cometmq.spark.options import ClusterOptions, ReadOptions
@@ -96,7 +97,10 @@ def from_slave(master: RunningBroker, slave: RunningBroker) -> list[int]:
         dict.fromkeys(bounds, 0), {queue: found.max_offset for queue, found in bounds.items()}
     )
     options = ReadOptions(name_server=(master.name_server,), subscribe=("t",), fail_on_data_loss=False)
-    pieces = RangeReader(options, only, ranges).pieces()
+    try:
+        pieces = list(RangeReader(options, only, ranges).pieces())
+    except BrokerError:
+        return []  # it has not heard of the topic yet
     return [number for piece in pieces for number in range(piece.start, piece.end)]
 
 

@@ -26,11 +26,13 @@ SEED = int(os.environ.get("COMETMQ_SEED", "1"))
 QUEUES = 4
 
 
-def crash_and_finish(broker: RunningBroker, topic: str, arguments: list[str], errors: Path) -> int:
+def crash_and_finish(
+    broker: RunningBroker, topic: str, arguments: list[str], commits: Path, errors: Path
+) -> int:
     """The number of messages that were sent to the source while the pipeline died again and again."""
     began = time.monotonic()
     feeder = Feeder(broker, topic, QUEUES)
-    with closing(Executioner(arguments, errors, SEED)) as executioner:
+    with closing(Executioner(arguments, commits, errors, SEED)) as executioner:
         try:
             executioner.kill_often(KILLS)
         finally:
@@ -60,7 +62,7 @@ def test_archive_is_exactly_once(broker: RunningBroker, topic: str, tmp_path: Pa
 
     root = tmp_path / "lake"
     arguments = ["archive", broker.name_server, topic, str(root), ""]
-    sent = crash_and_finish(broker, topic, arguments, tmp_path / "errors")
+    sent = crash_and_finish(broker, topic, arguments, root / "_checkpoint" / "commits", tmp_path / "errors")
     assert verify_archive(root) == []
     files = [str(path) for path in root.glob("topic=*/date=*/*.parquet")]
     table = pyarrow.dataset.dataset(files).to_table(columns=["queueId", "queueOffset", "body"])
@@ -75,8 +77,9 @@ def test_archive_is_exactly_once(broker: RunningBroker, topic: str, tmp_path: Pa
 def test_sink_is_exactly_once(broker: RunningBroker, topic: str, tmp_path: Path) -> None:
     target = f"{topic}-copy"
     broker.create_topic(target, QUEUES)
-    arguments = ["sink", broker.name_server, topic, target, str(tmp_path / "checkpoint")]
-    sent = crash_and_finish(broker, topic, arguments, tmp_path / "errors")
+    checkpoint = tmp_path / "checkpoint"
+    arguments = ["sink", broker.name_server, topic, target, str(checkpoint)]
+    sent = crash_and_finish(broker, topic, arguments, checkpoint / "commits", tmp_path / "errors")
     copies = messages_of(broker, target)
     origins = Counter(
         f"{topic}:{BROKER}:{message.queue_id}:{message.queue_offset}"

@@ -83,7 +83,8 @@ class RangeReader:
         self._step = FILTERED_STEP if options.is_filtered else 0  # 0: not known yet
         self._full_answers = 0
         self._failures = 0
-        self._use_slave: set[str] = set()
+        self._use_slave: set[str] = set()  # brokers that suggest it
+        self._no_slave: set[str] = set()  # brokers whose slave lags or fails
         self.lost_count = 0
 
     def pieces(self) -> Iterator[Piece]:
@@ -135,6 +136,8 @@ class RangeReader:
     def _address(self, broker: str) -> tuple[str, bool]:
         known = self._addresses.get(broker, {})
         slaves = [number for number in known if number != MASTER]
+        if broker in self._no_slave and MASTER in known:
+            return known[MASTER], False
         wants_slave = self._options.read_from == "slave" or broker in self._use_slave
         if slaves and (wants_slave or MASTER not in known):
             return known[min(slaves)], True
@@ -169,6 +172,8 @@ class RangeReader:
             if cursor.link is not None:
                 cursor.link.close()
                 cursor.link = None
+            if cursor.on_slave:
+                self._no_slave.add(cursor.queue.broker_name)
         self._refresh_addresses()
         for cursor in self._window:
             if not cursor.is_done:
@@ -188,22 +193,30 @@ class RangeReader:
     def _take(self, cursor: Cursor, answer: RemotingCommand) -> None:
         if answer.code not in (ResponseCode.SUCCESS, *EMPTY_ANSWERS):
             assert cursor.link is not None
-            raise BrokerError(answer.code, answer.remark, cursor.link.address)
+            error = BrokerError(answer.code, answer.remark, cursor.link.address)
+            if not cursor.on_slave:
+                raise error
+            self._leave_slave(cursor, error)  # it may not know the topic yet
+            return
         header = PullMessageResponseHeader.decode(answer.ext_fields)
         if self._options.read_from == "auto":
             self._follow(cursor.queue.broker_name, header.suggest_which_broker_id)
         if answer.code == ResponseCode.SUCCESS and header.next_begin_offset > cursor.position:
             self._take_messages(cursor, bytes(answer.body), header.next_begin_offset)
-        elif cursor.on_slave and header.next_begin_offset <= cursor.position:
-            self._use_slave.discard(cursor.queue.broker_name)
-            self._addresses = _without_slaves(self._addresses, cursor.queue.broker_name)  # it lags
-        elif self._options.is_filtered and answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY:
-            cursor.position = max(header.next_begin_offset, cursor.position + 1)
+        elif self._nothing_matched(cursor, answer.code, header.next_begin_offset):
+            cursor.position = header.next_begin_offset
+        elif cursor.on_slave:  # what a slave does not have the master may
+            self._leave_slave(cursor, StoreError(f"The slave lacks messages of {cursor.queue}."))
+            return
         else:
             self._miss(cursor, header)
         self._failures = 0
         if not cursor.is_done:
             self._ask(cursor)
+
+    def _nothing_matched(self, cursor: Cursor, code: int, next_offset: int) -> bool:
+        is_empty = code == ResponseCode.PULL_RETRY_IMMEDIATELY and next_offset > cursor.position
+        return is_empty and self._options.is_filtered
 
     def _take_messages(self, cursor: Cursor, body: bytes, next_offset: int) -> None:
         start, count = cursor.position, next_offset - cursor.position
@@ -233,6 +246,15 @@ class RangeReader:
         elif broker_id in self._addresses.get(broker, {}):
             self._use_slave.add(broker)
 
+    def _leave_slave(self, cursor: Cursor, reason: CometMQError) -> None:
+        """Go on at the master; without one the reason is an error."""
+        broker = cursor.queue.broker_name
+        if MASTER not in self._addresses.get(broker, {}):
+            raise reason
+        log.warning("slave of %s left: %s", broker, reason)
+        self._no_slave.add(broker)
+        self._ask(cursor)
+
     def _miss(self, cursor: Cursor, header: PullMessageResponseHeader) -> None:
         """The broker answered, and the messages are not there."""
         position = header.next_begin_offset if header.next_begin_offset > cursor.position else cursor.end
@@ -246,13 +268,6 @@ class RangeReader:
         log.warning("%s", sentence)
         self.lost_count += lost
         cursor.position = position
-
-
-def _without_slaves(addresses: Addresses, broker: str) -> Addresses:
-    known = addresses[broker]
-    if MASTER not in known:
-        raise StoreError(f"The slave of {broker} lags behind the range, and there is no master to read from.")
-    return {**addresses, broker: {MASTER: known[MASTER]}}
 
 
 def loss_sentence(queue: MessageQueue, start: int, end: int, low: int, high: int, lost: int) -> str:
