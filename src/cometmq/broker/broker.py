@@ -26,12 +26,14 @@ from cometmq.broker.config import FAST_PORT_DISTANCE, HA_PORT_DISTANCE, BrokerCo
 from cometmq.broker.counters import BrokerCounters
 from cometmq.broker.delay import DELAY_OFFSET_FILE, ScheduledMessages
 from cometmq.broker.durability import Durability
+from cometmq.broker.fast_path import FastPath
 from cometmq.broker.files import ConfigFiles
 from cometmq.broker.filter_data import FILTER_FILE, FilterData
 from cometmq.broker.flow_control import FlowControl
 from cometmq.broker.groups import GROUPS_FILE, SubscriptionGroups
 from cometmq.broker.ha.group_replication import GroupReplication
 from cometmq.broker.ha.replication import Replication
+from cometmq.broker.handlers.pull import Pulls
 from cometmq.broker.held_pulls import HeldPulls
 from cometmq.broker.locks import QueueLocks, lock_live_ms
 from cometmq.broker.offsets import ConsumerOffsets
@@ -117,6 +119,7 @@ class Broker:
         self.consumers = Consumers(now_ms=now_ms)
         self.locks = QueueLocks(live_ms_max=lock_live_ms(config.system_properties), now_ms=now_ms)
         self.held_pulls = HeldPulls(self.store)
+        self.pulls = Pulls(self)
         self.net_config = NetConfig.from_settings(
             config, frame_size_max=frame_size_from(config.system_properties)
         )
@@ -264,7 +267,8 @@ class Broker:
                 continue
             self.server, self.fast_server = server, fast_server
             self.plain_sends = PlainSendPath(self)
-            server.fast_path = fast_server.fast_path = self.plain_sends.serve
+            server.fast_path = FastPath(self.plain_sends, self.pulls, self.net_metrics).serve
+            fast_server.fast_path = self.plain_sends.serve
             return
 
     def _make_server(self, table: dict[int, Handler]) -> RemotingServer:
@@ -339,6 +343,8 @@ class Broker:
         """Idempotent. Held pulls are not answered: their clients see the connection close and go elsewhere."""
         if self.server is None or self.fast_server is None:
             return
+        if self.group is not None:
+            await self.group.leave()
         server, fast_server = self.server, self.fast_server
         self.server = self.fast_server = None
         self.held_pulls.stop()

@@ -56,7 +56,9 @@ class FlowControl:
         """A send held the turn of the loop for so long. Told after each append."""
         if elapsed_ns >= self._config.wait_time_mills_in_send_queue * 1_000_000 and not self._stall_began_ns:
             self._stall_began_ns = self._monotonic_ns() - elapsed_ns
-            asyncio.get_running_loop().call_soon(self._end_turn)
+            loop = asyncio.get_running_loop()
+            # Not in the next turn, in the one after: a connection that stalled handles its other frames in the next.
+            loop.call_soon(loop.call_soon, self._end_turn)
 
     def _is_second_stall(self) -> bool:
         apart_ns = self._stall_began_ns - self._stall_ended_ns

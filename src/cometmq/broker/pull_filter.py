@@ -44,14 +44,14 @@ def tag_codes(expression: str | None) -> frozenset[int]:
 class TagFilter:
     """Messages whose tag has one of these hashes. Collisions pass; clients compare the tags themselves."""
 
-    __slots__ = ("codes",)
+    __slots__ = ("tags_codes",)
     needs_record = False
 
     def __init__(self, codes: Iterable[int]) -> None:
-        self.codes = frozenset(codes)
+        self.tags_codes = frozenset(codes)
 
     def matches_tags_code(self, tags_code: int) -> bool:
-        return tags_code in self.codes
+        return tags_code in self.tags_codes
 
     def matches_record(self, record: memoryview) -> bool:
         return True

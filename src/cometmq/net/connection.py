@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 CloseCallback = Callable[["Connection"], None]
 
 TURN_S = (
-    0.005  # what one connection may take of a turn of the loop before its next frames wait for the next turn
+    0.005  # what the handlers of one connection may take of a turn of the loop; the rest waits for the next
 )
 SEPARATE_BODY_SIZE = 8 * 1024  # larger bodies are handed to writelines as they are instead of being copied
 OPAQUE_MASK = 0x7FFFFFFF
@@ -124,10 +124,8 @@ class Connection(asyncio.BufferedProtocol):
             self._set_stash(self._stash + bytes(ready[0][: ready[1]]))
         elif ready is not None:
             self._handle_bytes(*ready)
-        if (
-            endpoint.shared_buffer.held_bytes > endpoint.config.receive_bytes_max
-            and self._receiver.partial_bytes
-        ):
+        shared = endpoint.shared_buffer
+        if shared.held_bytes > endpoint.config.receive_bytes_max and self._receiver.partial_bytes:
             self.close(CloseReason.RECEIVE_MEMORY)
 
     def eof_received(self) -> None:
@@ -188,9 +186,11 @@ class Connection(asyncio.BufferedProtocol):
     def _handle_bytes(self, view: memoryview, end: int) -> None:
         """Handle every whole frame of ``view[:end]``, keep the rest, send what the handlers wrote."""
         self._corked = True
-        self._turn_ends = time.monotonic() + TURN_S
         try:
-            rest = self._consume(view, end)
+            fast_path = self._endpoint.fast_path
+            rest = fast_path(self, view, 0, end) if fast_path is not None else 0
+            if rest < end:
+                rest = self._consume(view, rest, end)
             if rest > 0:
                 self.partial_since_ms = 0  # a frame was finished; what is left belongs to the next one
             if rest < end and not self.closed:
@@ -199,24 +199,21 @@ class Connection(asyncio.BufferedProtocol):
             log.exception("connection=%s peer=%s failed and is closed", self.id, self.peer)
             self.close(CloseReason.INTERNAL_ERROR)
         finally:
-            self._corked = False
             if self._out:
                 self._flush()
+            self._corked = False
 
-    def _consume(self, view: memoryview, end: int) -> int:
-        """Returns where the unhandled rest begins."""
-        fast_path = self._endpoint.fast_path
-        start = fast_path(self, view, 0, end) if fast_path is not None else 0
-        if start == end:
-            return end
+    def _consume(self, view: memoryview, start: int, end: int) -> int:
+        """What the fast path left; returns where the unhandled rest begins."""
         try:
             ends, _ = split_frames(view, start, end, self._endpoint.config.frame_size_max)
         except RemoteProtocolError:
             return start  # the first length word is impossible: the rest is refused
-        return self._dispatch_frames(view, start, end, ends)
+        return self._dispatch_frames(view, start, end, ends) if ends else start
 
     def _dispatch_frames(self, view: memoryview, start: int, end: int, ends: list[int]) -> int:
         fast_path = self._endpoint.fast_path
+        self._turn_ends = time.monotonic() + TURN_S
         for frame_end in ends:
             if frame_end <= start:
                 continue  # the fast path took it
@@ -295,7 +292,8 @@ class Connection(asyncio.BufferedProtocol):
         self._out, self._out_size = [], 0
         self.bytes_written += size
         self._endpoint.metrics.bytes_out += size
-        self.last_active_ms = self._endpoint.now_ms()
+        if not self._corked:
+            self.last_active_ms = self._endpoint.now_ms()
         if len(out) == 1:
             self._transport.write(out[0])
         else:

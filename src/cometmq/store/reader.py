@@ -52,37 +52,50 @@ class QueueReader:
         max_bytes: int | None,
         message_filter: MessageFilter | None,
     ) -> GetResult:
-        if queue is None or queue.max_offset == 0:
+        high = queue.max_offset if queue is not None else 0
+        if queue is None or high == 0:
             return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
-        low, high = queue.min_offset, queue.max_offset
+        low = queue.min_offset
         if queue_offset < low:
             return GetResult(GetStatus.OFFSET_TOO_SMALL, low, low, high)
         if queue_offset == high:
             return GetResult(GetStatus.OFFSET_OVERFLOW_ONE, queue_offset, low, high)
         if queue_offset > high:
             return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
-        return self._scan(queue, queue_offset, self._limits(max_count, max_bytes), message_filter)
+        result = GetResult(GetStatus.NO_MATCHED_MESSAGE, queue_offset, low, high)
+        self._scan(queue, queue_offset, self._limits(max_count, max_bytes), message_filter, result)
+        return result
 
     def _limits(self, max_count: int, max_bytes: int | None) -> Limits:
-        config = self.config
-        bytes_max = max_bytes if max_bytes is not None else config.max_transfer_bytes_on_message_in_memory
+        config, log_end = self.config, self._log.end_offset
+        memory_bytes, disk_bytes = (
+            config.max_transfer_bytes_on_message_in_memory,
+            config.max_transfer_bytes_on_message_in_disk,
+        )
+        if max_bytes is not None:
+            memory_bytes = min(max_bytes, memory_bytes)
+            disk_bytes = min(max_bytes, disk_bytes)
         return Limits(
-            count=max_count,
-            memory_bytes=min(bytes_max, config.max_transfer_bytes_on_message_in_memory),
-            memory_count=config.max_transfer_count_on_message_in_memory,
-            disk_bytes=min(bytes_max, config.max_transfer_bytes_on_message_in_disk),
-            disk_count=config.max_transfer_count_on_message_in_disk,
-            log_min=max(self._log.min_offset, 0),
-            log_end=self._log.end_offset,
-            disk_below=self._log.end_offset - self._memory_size,
+            max_count,
+            memory_bytes,
+            config.max_transfer_count_on_message_in_memory,
+            disk_bytes,
+            config.max_transfer_count_on_message_in_disk,
+            max(self._log.min_offset, 0),
+            log_end,
+            log_end - self._memory_size,
         )
 
     def _scan(
-        self, queue: ConsumeQueue, queue_offset: int, limits: Limits, message_filter: MessageFilter | None
-    ) -> GetResult:
+        self,
+        queue: ConsumeQueue,
+        queue_offset: int,
+        limits: Limits,
+        message_filter: MessageFilter | None,
+        result: GetResult,
+    ) -> None:
         position = queue_offset * ENTRY_SIZE
         stop = position + max(FILTER_ENTRIES_MAX, limits.count) * ENTRY_SIZE
-        result = GetResult(GetStatus.NO_MATCHED_MESSAGE, queue_offset, queue.min_offset, queue.max_offset)
         skip_to, last = 0, -1
         runs: list[tuple[int, int]] = []
         while position < min(stop, queue.end):
@@ -104,7 +117,6 @@ class QueueReader:
                 break
         result.next_offset = position // ENTRY_SIZE
         self._finish(result, runs, skip_to, last, limits)
-        return result
 
     def _finish(
         self, result: GetResult, runs: list[tuple[int, int]], skip_to: int, last: int, limits: Limits
@@ -148,11 +160,11 @@ class QueueReader:
     ) -> Collected:
         """Entries of one ConsumeQueue file."""
         file_size = self._log.file_size
+        if message_filter is None:
+            return collect(view, at, end, limits, result.count, result.size, skip_to, None, file_size)
         codes = getattr(message_filter, "tags_codes", None)
-        plain = message_filter is None or (codes is not None and not message_filter.needs_record)
-        if plain and (message_filter is None or queue.ext is None):
+        if codes is not None and not message_filter.needs_record and queue.ext is None:
             return collect(view, at, end, limits, result.count, result.size, skip_to, codes, file_size)
-        assert message_filter is not None
         return self._collect_filtered(queue, view, at, end, limits, result, skip_to, message_filter)
 
     def _collect_filtered(

@@ -27,7 +27,7 @@ from cometmq.store.flush import FlushCallback, LogFlusher
 from cometmq.store.index import Index
 from cometmq.store.lock_file import LockFile
 from cometmq.store.log_cut import LogCut
-from cometmq.store.mapped_file import OpenFiles, raise_descriptor_limit
+from cometmq.store.mapped_file import PAGE_SIZE, OpenFiles, raise_descriptor_limit
 from cometmq.store.model import (
     AppendSpace,
     Buffer,
@@ -274,7 +274,7 @@ class MessageStore:
 
     def reserve(self, size: int) -> AppendSpace | None:
         """Room for at least `size` bytes of records, or None (put_refusal() or a disk that gives no space)."""
-        if self.put_refusal() is not None or size > self.config.record_size_max:
+        if self.put_refusal() is not None or (size > PAGE_SIZE and size > self.config.record_size_max):
             return None
         return self.commit_log.reserve(size)
 
@@ -295,7 +295,11 @@ class MessageStore:
             self._dispatched = end_offset
         except StoreError as error:
             self._note_failure(error)
-        self._after_dispatch()
+        commit_log.last_store_timestamp_ms = self.table.last_store_timestamp_ms
+        if self.table.woken:
+            self.watches.wake()
+        if self.on_append is not None:
+            self.on_append()
         return end_offset
 
     def append_raw(self, physical_offset: int, data: Buffer) -> int:

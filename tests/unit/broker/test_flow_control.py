@@ -16,16 +16,25 @@ class Stopwatch:
         return self.ms * 1_000_000
 
 
+async def two_turns() -> None:
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+
+
+STALL_NS = 200_000_000  # waitTimeMillsInSendQueue
+
+
 def test_sends_behind_one_stall_after_the_other_are_refused() -> None:
     async def main() -> None:
         clock = Stopwatch()
         flow = FlowControl(BrokerConfig(), monotonic_ns=clock)
-        assert flow.refusal() is None
         clock.ms += 200
+        flow.took(STALL_NS)
         assert flow.refusal() is None  # one stalled turn is forgiven
-        await asyncio.sleep(0)
-        assert flow.refusal() is None  # the next turn: whoever is served first has not waited
+        await two_turns()
+        assert flow.refusal() is None  # the turn after: whoever is served first has not waited
         clock.ms += 200
+        flow.took(STALL_NS)
         remark = (
             "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, "
             "period in queue: {}ms, size of queue: 0"
@@ -33,10 +42,9 @@ def test_sends_behind_one_stall_after_the_other_are_refused() -> None:
         assert flow.refusal() == remark.format(200)
         clock.ms += 1
         assert flow.refusal() == remark.format(201)  # everybody else in this turn
-        await asyncio.sleep(0)
-        clock.ms += 1_000
-        assert flow.refusal() is None
-        clock.ms += 200
+        await two_turns()
+        clock.ms += 1_200
+        flow.took(STALL_NS)
         assert flow.refusal() is None  # the stall before is long ago
 
     asyncio.run(main())
@@ -50,7 +58,8 @@ def test_many_slow_sends_are_no_stall() -> None:
             for _ in range(10):
                 assert flow.refusal() is None
                 clock.ms += 199
-            await asyncio.sleep(0)
+                flow.took(STALL_NS - 1_000_000)
+            await two_turns()
 
     asyncio.run(main())
 
@@ -60,10 +69,10 @@ def test_stall_is_ignored_when_fast_failure_is_off() -> None:
         clock = Stopwatch()
         flow = FlowControl(BrokerConfig(broker_fast_failure_enable=False), monotonic_ns=clock)
         for _ in range(3):
-            assert flow.refusal() is None
             clock.ms += 300
+            flow.took(STALL_NS)
             assert flow.refusal() is None
-            await asyncio.sleep(0)
+            await two_turns()
 
     asyncio.run(main())
 

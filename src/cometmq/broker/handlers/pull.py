@@ -33,10 +33,11 @@ from cometmq.broker.topics import OFFSET_MOVED_EVENT, PERM_READ, RETRY_PREFIX
 from cometmq.errors import CometMQError
 from cometmq.protocol import json_java
 from cometmq.protocol.bodies.group import SubscriptionGroupConfig
-from cometmq.protocol.codes import RequestCode, ResponseCode
-from cometmq.protocol.command import RemotingCommand
+from cometmq.protocol.codes import RequestCode, ResponseCode, SerializeType
+from cometmq.protocol.command import FLAG_RESPONSE, RemotingCommand
 from cometmq.protocol.headers import PullMessageHeader
 from cometmq.protocol.properties import PROPERTY_KEYS, PROPERTY_TAGS, encode_properties
+from cometmq.protocol.pull_frames import decode_pull, encode_pull_head
 from cometmq.protocol.sys_flag import PULL_COMMIT_OFFSET, PULL_SUBSCRIPTION, PULL_SUSPEND
 from cometmq.store.model import GetResult, GetStatus, MessageFilter, StoreMessage
 
@@ -81,19 +82,40 @@ class Accepted(NamedTuple):
     filter: MessageFilter | None
 
 
-class Pull(NamedTuple):
+class Pull:
     """One request, kept while it is held."""
 
-    connection: Connection
-    command: RemotingCommand
-    header: PullMessageHeader
-    began_ms: int
-    began_ns: int
+    __slots__ = ("began_ms", "began_ns", "connection", "header", "oneway", "opaque", "serialize_type")
+
+    def __init__(
+        self,
+        connection: Connection,
+        header: PullMessageHeader,
+        opaque: int,
+        serialize_type: SerializeType,
+        oneway: bool,
+        began_ms: int,
+    ) -> None:
+        self.connection = connection
+        self.header = header
+        self.opaque = opaque
+        self.serialize_type = serialize_type
+        self.oneway = oneway
+        self.began_ms = began_ms
+        self.began_ns = time.monotonic_ns()
+
+    def response(self, code: ResponseCode, remark: str) -> RemotingCommand:
+        return RemotingCommand(
+            code=int(code),
+            opaque=self.opaque,
+            flag=FLAG_RESPONSE,
+            remark=remark,
+            serialize_type=self.serialize_type,
+        )
 
 
 def handlers(broker: Broker) -> dict[int, Handler]:
-    pulls = Pulls(broker)
-    return {RequestCode.PULL_MESSAGE: pulls.pull_message}
+    return {RequestCode.PULL_MESSAGE: broker.pulls.pull_message}
 
 
 class Pulls:
@@ -105,23 +127,49 @@ class Pulls:
 
     def pull_message(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
         header = PullMessageHeader.decode(command.ext_fields)
-        pull = Pull(connection, command, header, self._broker.now_ms(), time.monotonic_ns())
+        return self.serve(
+            Pull(
+                connection,
+                header,
+                command.opaque,
+                command.serialize_type,
+                command.is_oneway,
+                self._broker.now_ms(),
+            )
+        )
+
+    def serve_frame(self, connection: Connection, view: memoryview, start: int, end: int) -> int:
+        """A pull in the usual form at the front of a receive buffer: its size, or 0 if the handlers must see it."""
+        broker = self._broker
+        request = decode_pull(view, start, end)
+        if request is None or broker.acl is not None or broker.group is not None:
+            return 0
+        pull = Pull(connection, request.header, request.opaque, SerializeType.JSON, False, broker.now_ms())
+        answer = self.serve(pull)
+        if answer is not None:
+            connection.send(answer)
+        return request.size
+
+    def serve(self, pull: Pull) -> RemotingCommand | None:
+        """None when the answer was written, or follows later."""
+        broker, header = self._broker, pull.header
         try:
-            accepted = check(self._broker, pull)
+            accepted = check(broker, pull)
         except Refused as refused:
-            return refuse(command, refused)
+            return refuse(pull, refused)
         result = self._get(header, header.queue_offset, accepted.filter)
         if result is None:
-            return command.response(ResponseCode.SYSTEM_ERROR, "store getMessage return null")
-        if header.sys_flag & PULL_COMMIT_OFFSET and not self._broker.config.is_slave:
-            self._broker.offsets.commit(
-                header.consumer_group, header.topic, header.queue_id, header.commit_offset
-            )
-        code = response_code(result, header.queue_offset)
-        if code is ResponseCode.PULL_NOT_FOUND and header.sys_flag & PULL_SUSPEND:
-            return self._hold(pull)
-        self._answer(pull, accepted, result, code)
-        self._broker.counters.pull_times.add((time.monotonic_ns() - pull.began_ns) // 1_000)
+            return pull.response(ResponseCode.SYSTEM_ERROR, "store getMessage return null")
+        if header.sys_flag & PULL_COMMIT_OFFSET and not broker.config.is_slave:
+            broker.offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
+        if result.count:
+            self._answer(pull, accepted, result, ResponseCode.SUCCESS)
+        else:
+            code = response_code(result, header.queue_offset)
+            if code is ResponseCode.PULL_NOT_FOUND and header.sys_flag & PULL_SUSPEND:
+                return self._hold(pull)
+            self._answer(pull, accepted, result, code)
+        broker.counters.pull_times.add((time.monotonic_ns() - pull.began_ns) // 1_000)
         return None
 
     def _get(
@@ -130,8 +178,9 @@ class Pulls:
         store = self._broker.store
         if not store.readable:
             return None
+        count = header.max_msg_nums
         return store.get(
-            header.topic, header.queue_id, queue_offset, max(header.max_msg_nums, 1), filter=message_filter
+            header.topic, header.queue_id, queue_offset, count if count > 0 else 1, filter=message_filter
         )
 
     # -- holding ---------------------------------------------------------------------------------------------
@@ -140,7 +189,7 @@ class Pulls:
         config = self._broker.config
         held_pulls = self._broker.held_pulls
         if held_pulls.count >= config.pull_thread_pool_queue_capacity:
-            return pull.command.response(ResponseCode.SYSTEM_BUSY, OVERLOAD)
+            return pull.response(ResponseCode.SYSTEM_BUSY, OVERLOAD)
         header = pull.header
         timeout_ms = (
             max(header.suspend_timeout_millis, 0)
@@ -171,11 +220,14 @@ class Pulls:
         try:
             accepted = check(self._broker, pull)
         except Refused as refused:
-            self._send(pull, refuse(pull.command, refused))
+            self._send(pull, refuse(pull, refused))
             return True
         result = self._get(pull.header, held.scan_offset, accepted.filter)
         if result is None:
-            self._send(pull, pull.command.response(ResponseCode.SYSTEM_ERROR, "store getMessage return null"))
+            self._send(pull, pull.response(ResponseCode.SYSTEM_ERROR, "store getMessage return null"))
+            return True
+        if result.count:
+            self._answer(pull, accepted, result, ResponseCode.SUCCESS)
             return True
         if not must_answer and has_nothing_new(result):
             held.scan_offset = result.next_offset
@@ -192,41 +244,31 @@ class Pulls:
     def _answer(self, pull: Pull, accepted: Accepted, result: GetResult, code: ResponseCode) -> None:
         broker, header = self._broker, pull.header
         next_offset = result.next_offset
-        if (
-            broker.config.is_slave
-            and not broker.config.offset_check_in_slave
-            and _is_corrected(result.status)
-        ):
-            # A replica that lags must never send consumers back.
+        if not result.count and self._keeps_offset(result.status):
             next_offset = header.queue_offset
             if code is ResponseCode.PULL_OFFSET_MOVED:
                 code = ResponseCode.PULL_RETRY_IMMEDIATELY
-        response = pull.command.response(code, result.status.name)
-        response.ext_fields = {
-            "suggestWhichBrokerId": str(suggest_broker_id(broker, accepted.group, result)),
-            "nextBeginOffset": str(next_offset),
-            "minOffset": str(result.min_offset),
-            "maxOffset": str(result.max_offset),
-        }
         if code is ResponseCode.PULL_OFFSET_MOVED:
             self._record_moved(pull, next_offset)
         self._count(pull, result)
-        if not result.count:
-            self._send(pull, response)
-        elif result.cold:
-            self._warm_and_send(pull, response, result)
+        if pull.oneway:
+            return
+        head = encode_head(pull, code, suggest_broker_id(broker, accepted.group, result), next_offset, result)
+        if result.cold:
+            self._warm_and_send(pull, head, result)
         else:
-            self._send_messages(pull, response, result)
+            pull.connection.write([head, *result.slices])
+
+    def _keeps_offset(self, status: GetStatus) -> bool:
+        """A replica that lags must never send consumers back."""
+        config = self._broker.config
+        return config.is_slave and not config.offset_check_in_slave and _is_corrected(status)
 
     def _send(self, pull: Pull, response: RemotingCommand) -> None:
-        if not pull.command.is_oneway:
+        if not pull.oneway:
             pull.connection.send(response)
 
-    def _send_messages(self, pull: Pull, response: RemotingCommand, result: GetResult) -> None:
-        if not pull.command.is_oneway:
-            pull.connection.write([response.encode_head(result.size), *result.slices])
-
-    def _warm_and_send(self, pull: Pull, response: RemotingCommand, result: GetResult) -> None:
+    def _warm_and_send(self, pull: Pull, head: bytes, result: GetResult) -> None:
         self._broker.counters.cold_reads += 1
         warming = asyncio.get_running_loop().run_in_executor(None, self._broker.store.warm, result)
         self._warming.add(warming)
@@ -236,26 +278,21 @@ class Pulls:
             if future.exception() is not None:
                 log.error("cold read failed topic=%s", pull.header.topic, exc_info=future.exception())
             else:
-                self._send_messages(pull, response, result)
+                pull.connection.write([head, *result.slices])
 
         warming.add_done_callback(done)
 
     def _count(self, pull: Pull, result: GetResult) -> None:
-        counters, header = self._broker.counters, pull.header
+        broker, header = self._broker, pull.header
+        counters = broker.counters
         if not result.count:
             counters.gets_missed += 1
             return
         counters.gets_found += 1
         counters.messages_out += result.count
         counters.bytes_out += result.size
-        self._broker.stats.count_get(
-            header.consumer_group,
-            header.topic,
-            header.queue_id,
-            result.count,
-            result.size,
-            self._broker.now_ms() - pull.began_ms,
-        )
+        counter = broker.stats.get_counter(header.consumer_group, header.topic, header.queue_id)
+        counter.add(result.count, result.size, broker.now_ms() - pull.began_ms)
 
     def _record_moved(self, pull: Pull, offset_new: int) -> None:
         """Leave a message about a consumer whose offset was illegal."""
@@ -286,8 +323,25 @@ class Pulls:
         )
 
 
-def refuse(command: RemotingCommand, refused: Refused) -> RemotingCommand:
-    response = command.response(refused.code, refused.remark)
+def encode_head(pull: Pull, code: ResponseCode, suggest: int, next_offset: int, result: GetResult) -> bytes:
+    """The answer up to its messages."""
+    remark = result.status.name
+    if pull.serialize_type is SerializeType.JSON:
+        return encode_pull_head(
+            code, remark, pull.opaque, suggest, next_offset, result.min_offset, result.max_offset, result.size
+        )
+    response = pull.response(code, remark)
+    response.ext_fields = {
+        "suggestWhichBrokerId": str(suggest),
+        "nextBeginOffset": str(next_offset),
+        "minOffset": str(result.min_offset),
+        "maxOffset": str(result.max_offset),
+    }
+    return response.encode_head(result.size)
+
+
+def refuse(pull: Pull, refused: Refused) -> RemotingCommand:
+    response = pull.response(refused.code, refused.remark)
     response.ext_fields = {}
     return response
 
