@@ -11,12 +11,12 @@ from sim.raft_cluster import Disk
 
 from cometmq.broker.ha.replica import ReplicaRole
 from cometmq.controller.group_state import NO_MASTER
-from cometmq.controller.raft.messages import Voter
+from cometmq.controller.raft.messages import Snapshot, Voter
 
 if TYPE_CHECKING:
     from sim.group_world import GroupWorld
 
-FAULT_EVERY = 120  # milliseconds on average
+FAULT_EVERY = 150  # milliseconds on average
 OPERATOR_EVERY = 60
 BROKERS_MAX = 5
 FORCE_AFTER = (
@@ -155,7 +155,7 @@ class Trouble:
 
     def _reset_connections(self) -> None:
         broker = self._any_broker()
-        self._close_connections(broker, self.group.brokers.values())
+        self._close_connections(broker)
         if self.world.chance(0.5):
             self._close_sessions(broker)
 
@@ -171,25 +171,21 @@ class Trouble:
             keep = self.world.random.randint(0, len(disk.entries))
             disk.entries = disk.entries[:keep]
         elif self.group.bugs.wiped_disk_keeps_uuid:
-            me, disk = node.me, Disk(snapshot=self._first_snapshot())
+            first = tuple(Voter(number, f"u{number}") for number in self.group.nodes)
+            me, disk = node.me, Disk(snapshot=Snapshot(0, 0, first))
         else:
             self._replaced = me
         new = self.group.nodes[me.id] = ControllerNode(self.group, me, disk)
         self.world.after(self.world.random.uniform(10, 300), new._restart_if_down)
-
-    def _first_snapshot(self):  # type: ignore[no-untyped-def]
-        from cometmq.controller.raft.messages import Snapshot
-
-        return Snapshot(0, 0, tuple(Voter(number, f"u{number}") for number in (1, 2, 3)))
 
     def _heal_network(self) -> None:
         self.world.network.heal()
 
     _FAULTS: tuple[tuple[Callable[[Trouble], None], int], ...] = (
         (_kill_broker, 10), (_cut_power, 8), (_flip_bit, 2), (_wipe_broker, 2), (_pause_broker, 8),
-        (_isolate_broker, 8), (_cut_one_way, 8), (_cut_from_controllers, 8), (_silence_master, 3),
+        (_isolate_broker, 10), (_cut_one_way, 8), (_cut_from_controllers, 8), (_silence_master, 3),
         (_isolate_controllers, 5), (_kill_node, 6), (_pause_node, 4), (_reset_connections, 3), (_damage_node, 2),
-        (_heal_network, 22),
+        (_heal_network, 35),
     )  # fmt: skip
 
     # -- ends of processes ----------------------------------------------------------------------------------------
@@ -200,7 +196,7 @@ class Trouble:
     def crash_broker(self, broker: SimBroker, *, power_loss: bool = False) -> None:
         was_alive = broker.machine is not None
         if not power_loss and was_alive:  # the kernel closes its connections
-            self._close_connections(broker, self.group.brokers.values())
+            self._close_connections(broker)
             self._close_sessions(broker)
         broker.crash(power_loss=power_loss)
         for node in self._housemates(broker):
@@ -223,8 +219,8 @@ class Trouble:
     def _delay(self) -> float:
         return self.world.random.random() * self.world.network.delay_max + 0.1
 
-    def _close_connections(self, broker: SimBroker, others) -> None:  # type: ignore[no-untyped-def]
-        for other in others:
+    def _close_connections(self, broker: SimBroker) -> None:
+        for other in self.group.brokers.values():
             if other is not broker and not self.world.network.is_cut(broker.me, other.me):
                 self.world.after(self._delay(), other.lose_stream, broker.me, other.generation)
                 self.world.after(self._delay(), broker.lose_stream, other.me, broker.generation)
@@ -238,7 +234,7 @@ class Trouble:
 
     def _may_damage(self, broker: SimBroker) -> bool:
         """Fewer disks at a time than it takes to confirm a byte; one that is in sync again counts no more."""
-        if broker.removed:
+        if broker.removed or self.group.reconfigures:
             return False
         metadata = self.group.truth
         healthy = metadata.state.view.sync_set - metadata.state.view.unclean
@@ -258,7 +254,8 @@ class Trouble:
         if leader is not None and self.world.now >= leader.paused_until:
             self._replace_voter(leader)
             if self.group.faults and self.world.chance(0.05):
-                self.world.random.choice((self._add, self._remove, self._switch, self._hand_over))(leader)
+                works = (self._add, self._remove, self._switch, self._hand_over, self._configure)
+                self.world.random.choice(works)(leader)
             if self.group.beyond:
                 self._force(leader)
             leader.work()
@@ -306,6 +303,10 @@ class Trouble:
     def _hand_over(self, leader: ControllerNode) -> None:
         assert leader.raft is not None
         leader.raft.transfer(self.world.random.choice(leader.raft.voters))
+
+    def _configure(self, leader: ControllerNode) -> None:
+        if self.group.reconfigures:
+            leader._propose("configure", (self.world.random.choice((1, 2)), 0))
 
     def _force(self, leader: ControllerNode) -> None:
         """Nobody can be elected for a long time: a live replica with the most bytes is taken."""

@@ -59,6 +59,7 @@ class GroupWorld:
         self.quorum = self.size // 2 + 1 if self.size > 2 and chance.random() < 0.4 else 0
         self.min_in_sync = self.quorum or chance.choice((1, 2, 2) if self.size == 2 else (2, 2, 3))
         self.on_disk = chance.random() < 0.3  # level insync+disk
+        self.reconfigures = not self.quorum and chance.random() < 0.2  # then disks stay whole
         self.embedded = chance.random() < 0.5
 
     def new_state(self) -> GroupState:
@@ -125,7 +126,7 @@ class GroupWorld:
 
     # -- a run ----------------------------------------------------------------------------------------------------
 
-    def run(self, duration: float = 4_000) -> None:
+    def run(self, duration: float = 4_500) -> None:
         network = self.world.network
         network.loss = self.world.random.choice((0.0, 0.01, 0.05))
         network.delay_max = self.world.random.choice((3.0, 20.0, 100.0))
@@ -181,8 +182,9 @@ class GroupWorld:
             for broker in self.brokers.values():
                 machine = broker.machine
                 if machine is not None and machine.role is ReplicaRole.MASTER:
-                    self.sent += 1
-                    broker.send(self.sent)
+                    for _ in range(self.world.random.choice((1, 1, 1, 3))):
+                        self.sent += 1
+                        broker.send(self.sent)
         self.world.after(self.world.random.random() * 30, self._send_later)
 
     def _watch_grants(self) -> None:

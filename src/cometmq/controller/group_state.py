@@ -83,7 +83,7 @@ class GroupState:
     def _doubt(self, replica: int) -> None:
         """It may lack confirmed bytes: not to be elected before a master has taken it in again."""
         view = self.view
-        if view.sync_set == {replica} and not self.was_full:
+        if not self.was_full:
             return  # nothing can have been confirmed
         self.view = view._replace(unclean=view.unclean | {replica})
         self.eligible -= {replica}
