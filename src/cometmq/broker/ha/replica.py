@@ -14,10 +14,43 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from cometmq.broker.ha.epochs import Epochs
+from cometmq.broker.ha.frames import (
+    Ack,
+    AlterSyncSet,
+    Close,
+    Data,
+    Fence,
+    Frame,
+    Hello,
+    Output,
+    Send,
+    Status,
+    Welcome,
+)
 from cometmq.controller.group_state import NO_MASTER, GroupView
+
+__all__ = [
+    "Ack",
+    "AlterSyncSet",
+    "Close",
+    "Data",
+    "Fence",
+    "Frame",
+    "Hello",
+    "Output",
+    "Replica",
+    "ReplicaLog",
+    "ReplicaRole",
+    "ReplicaTimes",
+    "Send",
+    "Standing",
+    "Status",
+    "Stream",
+    "Welcome",
+]
 
 CLOCK_MARGIN = 1.25  # two clocks that go wrong by 10 % in opposite directions
 DATA_SIZE_MAX = 1 << 20
@@ -69,73 +102,6 @@ class ReplicaTimes:
     catch_up: int = 2_000  # a member that did not reach our end for this long leaves it too
 
 
-# -- what goes over the wire --------------------------------------------------------------------------------------
-
-
-class Hello(NamedTuple):
-    sender: int
-    session: int
-    epoch: int
-    epochs: Epochs
-    max_offset: int
-
-
-class Welcome(NamedTuple):
-    sender: int
-    session: int
-    epoch: int
-    epochs: Epochs
-    max_offset: int
-    min_offset: int = 0
-
-
-class Data(NamedTuple):
-    sender: int
-    session: int
-    epoch: int
-    offset: int
-    confirm: int
-    body: bytes | memoryview  # empty: a ping
-
-
-class Ack(NamedTuple):
-    sender: int
-    session: int
-    epoch: int
-    offset: int
-    flushed: int
-
-
-class Fence(NamedTuple):
-    sender: int
-    session: int
-    epoch: int
-
-
-Frame = Hello | Welcome | Data | Ack | Fence
-
-
-class AlterSyncSet(NamedTuple):
-    master: int
-    epoch: int
-    set_version: int
-    members: frozenset[int]
-
-
-class Send(NamedTuple):
-    to: int
-    frame: Frame
-
-
-class Close(NamedTuple):
-    """Drop the connection of this follower; it has to shake hands again."""
-
-    to: int
-
-
-Output = Send | Close | AlterSyncSet
-
-
 class Standing(enum.Enum):
     """What a master may do now (ha.md 4)."""
 
@@ -143,18 +109,6 @@ class Standing(enum.Enum):
     SERVING = enum.auto()
     NOLEASE = enum.auto()  # confirms, but grants nothing
     FENCED = enum.auto()  # appends nothing
-
-
-class Status(NamedTuple):
-    """Where a replica stands, for the controller."""
-
-    epoch: int  # of the view it acts on
-    last_epoch: int  # of its log
-    max_offset: int
-    flushed_offset: int
-    confirm_offset: int
-    master_silence: int  # since the last frame of the master of that epoch, or since we know of it
-    stream_closed: bool
 
 
 class Stream:
