@@ -489,9 +489,9 @@ def test_fast_port_serves_all_but_pulls(run: Any, tmp_path: Path) -> None:
 def test_cold_messages_are_touched_in_a_thread_first(run: Any, tmp_path: Path) -> None:
     async def main() -> None:
         async with running_broker(tmp_path) as (broker, client):
-            await fill(client, "TopicA", 3)
+            await fill(client, "TopicA", 20)
             _make_cold(broker)
-            assert len(await client.messages("TopicA")) == 3
+            assert len(await client.messages("TopicA")) == 20
             assert broker.counters.cold_reads == 1
 
     run(main())
@@ -502,7 +502,7 @@ def _make_cold(broker: Broker) -> None:
 
     def cold_get(*args: Any, **kwargs: Any) -> Any:
         result = get(*args, **kwargs)
-        result.cold = True
+        result.cold_parts = list(result.slices)
         return result
 
     broker.store.get = cold_get  # type: ignore[method-assign]

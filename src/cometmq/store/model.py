@@ -111,8 +111,13 @@ class GetResult:
     slices: list[memoryview] = field(default_factory=list)  # views of the map; adjacent records are one slice
     count: int = 0
     size: int = 0
-    cold: bool = False  # probably not in memory: read it in a thread (see MessageStore.warm) before sending
+    cold_parts: list[memoryview] = field(default_factory=list)  # what is not in memory
     suggest_slave: bool = False
+
+    @property
+    def cold(self) -> bool:
+        """Not in memory: read it in a thread (see MessageStore.warm) before sending."""
+        return bool(self.cold_parts)
 
 
 @dataclass(slots=True)

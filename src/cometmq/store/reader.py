@@ -31,6 +31,9 @@ from cometmq.store.queue_scan_cy import (
 from cometmq.store.residency import is_resident
 
 GATHER_RUN_SIZE_MAX = 16_384  # bytes; shorter runs on average are copied together
+COLD_SPAN_MAX = (
+    4 << 20
+)  # bytes; records this close to each other are read from disk with what lies between them
 FILTER_ENTRIES_MAX = 800  # entries looked at for one request, unless more messages are wanted
 
 _ENTRY = struct.Struct(">qiq")
@@ -123,13 +126,23 @@ class QueueReader:
     ) -> None:
         if result.count:
             result.status = GetStatus.FOUND
-            hot = runs[0][0] >= self.own_from and runs[0][0] >= limits.disk_below
-            if not (hot and self._gather(result, runs)):
+            if runs[0][0] < self.own_from or runs[0][0] < limits.disk_below:
+                result.cold_parts = [part for part in self._spans(runs) if not is_resident(part)]
+            if result.cold or not self._gather(result, runs):
                 self._add_slices(result, runs)
-            result.cold = not hot and not all(is_resident(part) for part in result.slices)
         elif skip_to and result.status is GetStatus.NO_MATCHED_MESSAGE:
             result.status = GetStatus.MESSAGE_WAS_REMOVING
         result.suggest_slave = 0 <= last < limits.disk_below
+
+    def _spans(self, runs: list[tuple[int, int]]) -> list[memoryview]:
+        """What may have to be read from disk: everything from the first record to the last where they lie close."""
+        first, (last, last_size) = runs[0][0], runs[-1]
+        close = last + last_size - first <= COLD_SPAN_MAX
+        wanted = [(first, last + last_size - first)] if close else runs
+        parts = [self._log.read(physical_offset, size) for physical_offset, size in wanted]
+        if None in parts and close:  # the span leaves its file
+            parts = [self._log.read(physical_offset, size) for physical_offset, size in runs]
+        return [part for part in parts if part is not None]
 
     def _gather(self, result: GetResult, runs: list[tuple[int, int]]) -> bool:
         """Copy many short runs of one file into one piece; False when slices are the better way."""

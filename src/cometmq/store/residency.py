@@ -21,7 +21,7 @@ def is_resident(part: memoryview) -> bool:
     pages = ctypes.create_string_buffer(page_count)
     failed = _libc.mincore(ctypes.c_void_p(first), ctypes.c_size_t(address + len(part) - first), pages)
     del anchor
-    return bool(failed) or all(page & 1 for page in pages.raw)
+    return bool(failed) or b"\0" not in pages.raw
 
 
 def read_in(part: memoryview) -> None:

@@ -481,7 +481,7 @@ class MessageStore:
 
     def warm(self, result: GetResult) -> None:
         """Read the pages of a cold result into memory; for a thread."""
-        for part in result.slices:
+        for part in result.cold_parts:
             read_in(part)
 
     def read_record(self, physical_offset: int, size: int = 0) -> memoryview | None:

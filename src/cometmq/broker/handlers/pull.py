@@ -51,6 +51,7 @@ log = logging.getLogger(__name__)
 FAQ = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
 BROADCASTING = "BROADCASTING"
 EXPRESSIONS_CACHED_MAX = 100
+JOINED_PARTS_MIN = 8  # this many pieces of the log cost more than a copy of them (docs/decisions/004)
 
 _compiled = lru_cache(maxsize=EXPRESSIONS_CACHED_MAX)(compile_expression)
 
@@ -278,7 +279,10 @@ class Pulls:
             if future.exception() is not None:
                 log.error("cold read failed topic=%s", pull.header.topic, exc_info=future.exception())
             else:
-                pull.connection.write([head, *result.slices])
+                parts = result.slices
+                pull.connection.write(
+                    [head, *parts] if len(parts) < JOINED_PARTS_MIN else [head, b"".join(parts)]
+                )
 
         warming.add_done_callback(done)
 
