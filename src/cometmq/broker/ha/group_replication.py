@@ -114,12 +114,13 @@ class GroupReplication:
 
     def start(self) -> None:
         self._broker.periodic.every(lambda: self._broker.config.ha_meta_interval_ms, self._publish_offsets)
-        self._joining = asyncio.get_running_loop().create_task(self._join(), name="ha-join")
+        self._loop = asyncio.get_running_loop()
+        self._joining = self._loop.create_task(self._join(), name="ha-join")
 
     async def _join(self) -> None:
         try:
             if self.controller_config.self_id:
-                self.controller = open_controller(self.controller_config)
+                self.controller = open_controller(self.controller_config, self._voter_failed)
                 await asyncio.get_running_loop().run_in_executor(None, self.controller.start)
             await self.member.start(self._session, self._identity())
             await self.member.register()
@@ -128,6 +129,10 @@ class GroupReplication:
             self.roles.failed(error)
             return
         self._registered(self.member.session.replica_id if self.member.session is not None else 0)
+
+    def _voter_failed(self, error: BaseException) -> None:
+        """Called by the thread of the controller: a disk that failed it is not to be trusted with messages either."""
+        self._loop.call_soon_threadsafe(self.roles.failed, error)
 
     def _registered(self, replica_id: int) -> None:
         assert self.files is not None
@@ -198,6 +203,14 @@ class GroupReplication:
 
     # -- planned switch -------------------------------------------------------------------------------------------
 
+    async def leave(self) -> None:
+        """An orderly stop of the master: another one in sync takes over first."""
+        core = self.member.core
+        if core.role is ReplicaRole.MASTER and core.view.sync_set - {core.me}:
+            problem = await self.hand_over()
+            if problem:
+                log.warning("event=NOT_HANDED_OVER stopping as master: %s", problem)
+
     async def hand_over(self, preferred: int = 0) -> str | None:
         """Let another replica be master: nothing new is taken, the rest is confirmed, then somebody is elected.
 
@@ -258,6 +271,7 @@ class GroupReplication:
             "ackReplicas": view.ack_replicas,
             "eligible": sorted(member.snapshot.eligible) if member.snapshot is not None else [],
             "lease": core.has_lease(now),
+            "leaseUntil": int(core.lease_until) if core.has_lease(now) else 0,
             "minOffset": member.log.min_offset,
             "maxOffset": member.log.max_offset,
             "flushedOffset": member.log.flushed_offset,
