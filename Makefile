@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 SPARK_STAMP := .venv/.installed-spark
 
-.PHONY: demo test check bench dev ext fuzz clean
+.PHONY: demo test test-ha check bench dev ext fuzz clean
 
 $(STAMP): pyproject.toml setup.py
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -32,6 +32,9 @@ $(SPARK_STAMP): $(STAMP)
 # more, alone, and must then pass.
 test: dev
 	$(BIN)/pytest -q || $(BIN)/pytest -q --last-failed
+
+test-ha: dev  ## every fault that processes can suffer, clients at work, promises checked; HA_TIMES=10 for ten times as many
+	$(BIN)/pytest -q -s tests/ha -m 'slow or not slow'
 
 check: dev  ## style, types, tests that take no Java
 	$(BIN)/ruff format --check src tests bench

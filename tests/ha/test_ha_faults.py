@@ -1,0 +1,56 @@
+"""Faults on processes, with clients at work, and the promises H1 to H13 checked afterwards (ha.md 12).
+
+The plain suite has one short run. ``make test-ha`` runs every row at its count for CI; ``HA_TIMES=10`` ten times that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+from ha import faults
+from ha.trials import run_trial
+
+TIMES = int(os.environ.get("HA_TIMES", "1"))
+
+
+def test_sends_survive_kills_and_stops_of_any_replica(tmp_path: Path) -> None:
+    told = asyncio.run(
+        run_trial(
+            tmp_path, [faults.kill_master, faults.stop_master, faults.kill_follower, faults.planned_switch]
+        )
+    )
+    print(told)
+
+
+ROWS = {
+    "F-01": ([faults.kill_master], 5),
+    "F-02": ([faults.kill_master_and_leader], 3),
+    "F-03": ([faults.kill_follower], 3),
+    "F-04": ([faults.kill_all], 3),
+    "F-05": ([faults.kill_rejoining], 5),
+    "F-06": ([faults.stop_master], 4),
+    "F-07": ([faults.stop_follower], 2),
+    "F-15": ([faults.planned_switch], 3),
+    "F-26": ([faults.wipe_follower, faults.wipe_master], 1),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("row", ROWS)
+def test_row_of_the_fault_matrix(row: str, tmp_path: Path) -> None:
+    some, count = ROWS[row]
+    print(row, count * TIMES, asyncio.run(run_trial(tmp_path, some * count * TIMES)))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("row", ["F-01", "F-05"])
+def test_row_by_quorum(row: str, tmp_path: Path) -> None:
+    """F-33."""
+    some, count = ROWS[row]
+    quorum = {"haCommitRule": "quorum", "haAckReplicas": "2"}
+    print(row, count * TIMES, asyncio.run(run_trial(tmp_path, some * count * TIMES, quorum)))

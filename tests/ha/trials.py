@@ -1,0 +1,81 @@
+"""One run: a group of processes, clients, faults one after the other, healing, and what the checker says."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from ha.checker import INVARIANTS, check, summary
+from ha.faults import Fault, Trial
+from ha.history import History, boot_ns, read_history
+from ha.workload import Workload
+
+from cometmq.testing.group_control import GroupControl
+from cometmq.testing.group_processes import GroupProcesses
+
+# How long a failover takes is measured on a quiet machine (bench.failover), not where tests share one.
+CHECKED = tuple(name for name in INVARIANTS if name != "H14")
+_BECAME_MASTER = re.compile(r"^(\S+ \S+) .*event=BECAME_MASTER group=(\S+) epoch=(\d+)", re.MULTILINE)
+
+
+async def run_trial(
+    directory: Path, faults: Iterable[Fault], settings: dict[str, str] | None = None, **options: Any
+) -> str:
+    """Raises AssertionError with every broken promise; returns a summary."""
+    with GroupProcesses(directory, settings=settings, **options) as group:
+        return await run_faults(group, faults)
+
+
+async def run_faults(group: GroupProcesses, faults: Iterable[Fault]) -> str:
+    path = group.directory / "history.jsonl"
+    async with GroupControl(group) as control:
+        with History(path) as history:
+            load = Workload(group, history)
+            try:
+                await control.master(in_sync=len(group.ids))
+                await load.start()
+                trial = Trial(group, control, load, history)
+                for fault in faults:
+                    await load.more(100)
+                    await fault(trial)
+                    await load.look_at_positions()
+                    await trial.heal()
+                await load.more(50)
+                await load.stop_sending()
+                await load.caught_up()
+                await settle(control, history)
+                await load.drain()
+            finally:
+                await load.close()
+            note_masters(group, history)
+    events = list(read_history([path]))
+    broken = [f"{name}: {text}" for name, text in check(events, CHECKED)] + load.problems
+    assert not broken, "\n".join(broken[:20])
+    return summary(events)
+
+
+async def settle(control: GroupControl, history: History) -> None:
+    """Nothing is sent any more: every replica has everything, confirmed."""
+
+    async def same() -> bool:
+        found = await control.checksums()
+        return len(found) == len(control.group.ids) and len(set(found.values())) == 1
+
+    await control.until(same, "equal logs", pause_s=0.1)
+    for number, (_, end, value) in (await control.checksums()).items():
+        history.add(
+            "operator", "checksum", group=control.group.name, replica=number, key=f"log to {end}", value=value
+        )
+
+
+def note_masters(group: GroupProcesses, history: History) -> None:
+    """Who became master of which epoch, from what the brokers have logged."""
+    to_boot = boot_ns() - time.time_ns()
+    for number in group.ids:
+        for when, name, epoch in _BECAME_MASTER.findall(group.output(f"broker-{number}")):
+            t = int(datetime.fromisoformat(when).timestamp() * 1e9) + to_boot
+            history.add("watch", "master", group=name, epoch=int(epoch), replica=number, t=t)
