@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from cometmq.client.client import Client
     from cometmq.testing.local_broker import LocalBroker
 
-TEST_LIMIT_S = 60.0
+TEST_LIMIT_S = 60.0  # of a coroutine test, unless it is marked with timeout(seconds)
 ASYNC_PLUGINS = ("asyncio", "anyio", "trio")
 FIXTURES = frozenset({"cometmq_broker", "cometmq_client", "cometmq_servers"})
 
@@ -81,8 +81,15 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
         return None
     names = inspect.signature(pyfuncitem.obj).parameters
     arguments = {name: pyfuncitem.funcargs[name] for name in names}
-    asyncio.run(_run(pyfuncitem.obj, arguments))
+    asyncio.run(_run(pyfuncitem.obj, arguments, _limit_s(pyfuncitem)))
     return True
+
+
+def _limit_s(item: pytest.Function) -> float:
+    """What the mark of pytest-timeout says, whether that plugin is there or not."""
+    mark = item.get_closest_marker("timeout")
+    given = None if mark is None else (mark.args[0] if mark.args else mark.kwargs.get("timeout"))
+    return TEST_LIMIT_S if given is None else float(given)
 
 
 def _uses_us(item: pytest.Function) -> bool:
@@ -92,11 +99,11 @@ def _uses_us(item: pytest.Function) -> bool:
     return any(type(value).__module__.startswith("cometmq.") for value in item.funcargs.values())
 
 
-async def _run(test: Any, arguments: dict[str, Any]) -> None:
+async def _run(test: Any, arguments: dict[str, Any], limit_s: float) -> None:
     from cometmq.client.client import Client
 
     async with AsyncExitStack() as stack:
         for value in arguments.values():
             if isinstance(value, Client):
                 await stack.enter_async_context(value)
-        await asyncio.wait_for(test(**arguments), TEST_LIMIT_S)
+        await asyncio.wait_for(test(**arguments), limit_s)

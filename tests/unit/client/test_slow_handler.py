@@ -18,7 +18,7 @@ from cometmq.testing import LocalBroker, eventually
 GROUP, TOPIC, QUEUES = "g", "t", 4
 SECONDS = [
     pytest.param(1.0, id="1s"),
-    pytest.param(60.0, id="60s", marks=[pytest.mark.slow, pytest.mark.timeout(120)]),
+    pytest.param(60.0, id="60s", marks=[pytest.mark.slow, pytest.mark.timeout(150)]),
 ]
 
 
@@ -31,7 +31,9 @@ class SlowMember:
         self._seconds = seconds
         self.began = threading.Event()
         self._closing = threading.Event()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), name="slow member")
+        self._thread = threading.Thread(
+            target=lambda: asyncio.run(self._run()), name="slow member", daemon=True
+        )
         self.handled: list[bytes] = []
         self.queues: list[Queue] = []
         self.slow_done = threading.Event()

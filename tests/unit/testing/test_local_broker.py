@@ -86,6 +86,22 @@ def test_eventually_returns_the_value_or_fails_with_the_last_one() -> None:
         asyncio.run(eventually(lambda: 0, timeout=0.03))
 
 
+def test_a_test_that_hangs_ends_at_the_limit_of_its_mark(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import asyncio
+        import pytest
+
+        @pytest.mark.timeout(0.2)
+        async def test_endless(cometmq_broker):
+            await asyncio.sleep(600)
+        """
+    )
+    result = pytester.runpytest_subprocess("-q", "-p", "no:cacheprovider", "-p", "no:timeout")
+    result.assert_outcomes(failed=1, warnings=1)  # the mark is unknown without its plugin
+    result.stdout.fnmatch_lines(["*TimeoutError*"])
+
+
 def test_a_hundred_tests_with_a_broker_each_take_less_than_ten_seconds(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
