@@ -24,6 +24,7 @@ def doctor(name_server: str | None = None, options: Mapping[str, str] | None = N
     """Java, Python, packages, the NameServer, and the options as they would be used."""
     findings = [Finding("Python", sys.version_info >= (3, 11), sys.version.split()[0]), _java()]
     findings += [_package(name) for name in ("pyspark", "pyarrow")]
+    findings.append(_package("deltalake")._replace(good=True))  # only for archives of the format delta
     compiled = type(decode_columns).__name__ != "function"
     findings.append(
         Finding(
@@ -50,7 +51,8 @@ def _package(name: str) -> Finding:
     try:
         return Finding(name, True, importlib.metadata.version(name))
     except importlib.metadata.PackageNotFoundError:
-        return Finding(name, False, "not installed: pip install 'cometmq[spark]'")
+        extra = "delta" if name == "deltalake" else "spark"
+        return Finding(name, False, f"not installed: pip install 'cometmq[{extra}]'")
 
 
 def _reach(name_server: str, options: Mapping[str, str]) -> Finding:
