@@ -6,8 +6,9 @@ from cometmq.admin.brokers import BrokerAdmin
 from cometmq.admin.groups import GroupAdmin
 from cometmq.admin.messages import MessageAdmin
 from cometmq.admin.offsets import OffsetAdmin
+from cometmq.admin.replicas import ReplicaAdmin
 from cometmq.admin.topics import TopicAdmin
 
 
-class Admin(TopicAdmin, GroupAdmin, OffsetAdmin, MessageAdmin, BrokerAdmin):
+class Admin(TopicAdmin, GroupAdmin, OffsetAdmin, MessageAdmin, BrokerAdmin, ReplicaAdmin):
     """Administration of the cluster a client is connected to. Names are without namespace."""

@@ -6,7 +6,8 @@ one heap of deadlines, for which a single loop timer runs. A pull that is answer
 drops it when its deadline comes, or when half of the heap is dead.
 
 The store calls the watch inside the append, so an answer is written in the same turn of the loop as the
-message that caused it. A pull with a filter looks only at what is new since its last look
+message that caused it. A queue whose last pull was answered stays watched until its next message finds nobody: a
+consumer that keeps up pulls again before that. A pull with a filter looks only at what is new since its last look
 (``scan_offset``); entries that do not match move that mark and leave the pull held, so a stream of foreign
 tags costs each message once.
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 ATTACHMENT = "held_pulls"
+WATCHED_IDLE_MIN = 1_000  # up to so many queues stay watched although nobody waits for them
 DEAD_IN_HEAP_MIN = 1_000  # below that many answered pulls the heap is not cleaned early
 
 
@@ -122,14 +124,25 @@ class HeldPulls:
 
     def _queue(self, topic: str, queue_id: int) -> _HeldQueue:
         queue = self._queues.get((topic, queue_id))
+        if queue is not None and queue.watch is not None and not self._store.watches.is_current(queue.watch):
+            self._move(queue, topic, queue_id)  # its topic was deleted meanwhile, and made again
         if queue is None:
             queue = self._queues[topic, queue_id] = _HeldQueue()
             queue.watch = self._store.watch(topic, queue_id, self._arrived)
         return queue
 
+    def _move(self, queue: _HeldQueue, topic: str, queue_id: int) -> None:
+        if queue.watch is not None:
+            queue.watch.cancel()
+        queue.watch = self._store.watch(topic, queue_id, self._arrived)
+
     def _arrived(self, topic: str, queue_id: int) -> None:
-        queue = self._queues.get((topic, queue_id))
+        key = (topic, queue_id)
+        queue = self._queues.get(key)
         if queue is None:
+            return
+        if not queue.pulls:
+            self._unwatch(key, queue)
             return
         for pull in list(queue.pulls):
             if not pull.done and self._try_wake(pull):
@@ -143,11 +156,10 @@ class HeldPulls:
             log.exception("held pull failed peer=%s topic=%s", pull.connection.peer, pull.topic)
             return True
 
-    def _drop_if_empty(self, key: tuple[str, int], queue: _HeldQueue) -> None:
-        if not queue.pulls and self._queues.get(key) is queue:
-            del self._queues[key]
-            if queue.watch is not None:
-                queue.watch.cancel()
+    def _unwatch(self, key: tuple[str, int], queue: _HeldQueue) -> None:
+        del self._queues[key]
+        if queue.watch is not None:
+            queue.watch.cancel()
 
     # -- its time is over ------------------------------------------------------------------------------------
 
@@ -161,12 +173,20 @@ class HeldPulls:
     def _expire_due(self) -> None:
         loop = asyncio.get_running_loop()
         self._timer = None
+        self._unwatch_idle()
         now = loop.time()
         while self._deadlines and (self._deadlines[0][0] <= now or self._deadlines[0][2].done):
             pull = heapq.heappop(self._deadlines)[2]
             if not pull.done:
                 self._expire(pull)
         self._arm(loop)
+
+    def _unwatch_idle(self) -> None:
+        """Queues that nobody waits for any more; now and then, so that they do not add up."""
+        if len(self._queues) > WATCHED_IDLE_MIN + 2 * self.count:
+            for key, queue in list(self._queues.items()):
+                if not queue.pulls:
+                    self._unwatch(key, queue)
 
     def _expire(self, pull: HeldPull) -> None:
         self.expired += 1
@@ -198,11 +218,9 @@ class HeldPulls:
             return
         pull.done = True
         self.count -= 1
-        key = (pull.topic, pull.queue_id)
-        queue = self._queues.get(key)
+        queue = self._queues.get((pull.topic, pull.queue_id))
         if queue is not None:
             queue.pulls.pop(pull, None)
-            self._drop_if_empty(key, queue)
         self._forget(pull)
 
     def _forget(self, pull: HeldPull) -> None:

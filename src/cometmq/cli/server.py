@@ -96,6 +96,8 @@ async def _serve(server: Server, ready: Callable[[], Coroutine[Any, Any, None]])
             await asyncio.wait_for(server.stop(), STOP_LIMIT_S)
         except TimeoutError:
             log.error("stopping took longer than %g s; the store recovers with the next start", STOP_LIMIT_S)
+            logging.shutdown()
+            os._exit(1)  # what did not end in this time may never end
     return exit_codes[0] if exit_codes else 0
 
 

@@ -38,6 +38,7 @@ log = logging.getLogger(__name__)
 
 DRAIN_LIMIT_MS = 2_000  # for the last sends before a planned switch
 SWITCH_LIMIT_MS = 3_000
+LEAVE_LIMIT_S = 2.0  # an orderly stop waits so long for a successor
 POLL_S = 0.005
 
 
@@ -206,10 +207,14 @@ class GroupReplication:
     async def leave(self) -> None:
         """An orderly stop of the master: another one in sync takes over first."""
         core = self.member.core
-        if core.role is ReplicaRole.MASTER and core.view.sync_set - {core.me}:
-            problem = await self.hand_over()
-            if problem:
-                log.warning("event=NOT_HANDED_OVER stopping as master: %s", problem)
+        if core.role is not ReplicaRole.MASTER or not core.view.sync_set - {core.me}:
+            return
+        try:
+            problem = await asyncio.wait_for(self.hand_over(), LEAVE_LIMIT_S)
+        except TimeoutError:
+            problem = f"it took longer than {LEAVE_LIMIT_S:g} s"
+        if problem:
+            log.warning("event=NOT_HANDED_OVER stopping as master: %s", problem)
 
     async def hand_over(self, preferred: int = 0) -> str | None:
         """Let another replica be master: nothing new is taken, the rest is confirmed, then somebody is elected.

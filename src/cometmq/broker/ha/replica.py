@@ -543,9 +543,10 @@ class Replica:
         stream = self.streams.get(member)
         if stream is None:
             return self._now - self._promoted_at < self._times.drop  # it may not have found us yet
-        return self._is_live(stream, self._times.drop) and (
-            self._now - stream.caught_up_at < self._times.catch_up
-        )
+        heard = (
+            self._now - stream.heard_at < self._times.drop
+        )  # one that has just shaken hands has not acknowledged
+        return heard and self._now - stream.caught_up_at < self._times.catch_up
 
     def _is_live(self, stream: Stream, limit: float) -> bool:
         return stream.acked >= 0 and self._now - stream.heard_at < limit
