@@ -333,6 +333,21 @@ def test_held_pull_of_a_topic_without_messages_is_woken(run: Any, tmp_path: Path
     run(main())
 
 
+def test_held_pull_is_woken_when_its_topic_was_deleted_and_made_again(run: Any, tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running_broker(tmp_path) as (broker, client):
+            for _ in range(2):
+                await client.send("TopicA", b"old")
+                end = broker.store.max_offset("TopicA", 0)
+                held = asyncio.create_task(client.pull("TopicA", end, sys_flag=SUBSCRIPTION | SUSPEND))
+                await until(lambda: broker.held_pulls.count == 1)
+                await client.send("TopicA", b"new")
+                assert (await held).code == 0
+                assert (await client.call(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "TopicA"})).code == 0
+
+    run(main())
+
+
 def test_held_pull_is_answered_when_its_time_is_over(run: Any, tmp_path: Path) -> None:
     """Row 22."""
 

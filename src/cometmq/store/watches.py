@@ -13,17 +13,17 @@ WatchCallback = Callable[[str, int], None]
 class Watch:
     """A registered interest in one queue; cancel() is idempotent."""
 
-    __slots__ = ("_callback", "_queue")
+    __slots__ = ("_callback", "queue")
 
     def __init__(self, queue: ConsumeQueue, callback: WatchCallback) -> None:
-        self._queue: ConsumeQueue | None = queue
+        self.queue: ConsumeQueue | None = queue
         self._callback = callback
         if queue.watchers is None:
             queue.watchers = []
         queue.watchers.append(callback)
 
     def cancel(self) -> None:
-        queue, self._queue = self._queue, None
+        queue, self.queue = self.queue, None
         if queue is not None and queue.watchers is not None and self._callback in queue.watchers:
             queue.watchers.remove(self._callback)
             if not queue.watchers:
@@ -36,6 +36,11 @@ class Watches:
 
     def add(self, topic: str, queue_id: int, callback: WatchCallback) -> Watch:
         return Watch(self._table.find_or_make(topic, queue_id), callback)
+
+    def is_current(self, watch: Watch) -> bool:
+        """Is what it watches still the queue of that name?"""
+        queue = watch.queue
+        return queue is not None and self._table.find(queue.topic, queue.queue_id) is queue
 
     def wake(self) -> None:
         """Call everybody whose queue got messages in the last dispatch, once each."""
