@@ -198,6 +198,7 @@ class Producer:
     ) -> SendResult:
         """A plain send did not simply succeed: raise, return what there is, or try elsewhere."""
         if isinstance(outcome, Timeout):
+            self._look_again(self.instance.wire(message.topic))  # another one may be master by now
             raise _timed_out(message.topic, outcome) from outcome
         cause: CometMQError | None = None
         try:
@@ -343,6 +344,7 @@ class Producer:
                 result = await self._sender.once(queue, out, deadline - started)
             except Timeout as error:
                 self._note(queue.broker_name, None)
+                self._look_again(out.topic)
                 raise _timed_out(out.topic, error) from error
             except (ConnectionLost, BrokerError) as error:
                 if not _worth_another_attempt(error):

@@ -1,0 +1,200 @@
+"""The timeline table of ha.md 11, measured: milliseconds from the last good send before a fault to the next one.
+
+    python -m bench.failover                         every event five times, default settings
+    python -m bench.failover --runs 50 --profile fast --events "kill master"
+
+Three brokers and a NameServer, each a process on this machine; clients are this package's, four sends at a time of
+1 KiB, level insync. After each fault everything is mended and in sync again before the next one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import itertools
+import json
+import random
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from cometmq.client.client import Client
+from cometmq.client.producer import Producer
+from cometmq.errors import CometMQError
+from cometmq.protocol.message import Message
+from cometmq.testing.group_control import GroupControl
+from cometmq.testing.group_processes import FAST_PROFILE, GroupProcesses
+
+TOPIC = "Failover"
+SENDERS = 4
+BODY = b"x" * 1024
+CALM_S = 1.0  # of good sends before a fault
+AFTER_S = 1.5  # of good sends after it
+LIMIT_S = 30.0
+# Of a send, where a process is stopped: it keeps its connections, so only a missing answer tells. Default, fast.
+STOP_TIMEOUT_S = (0.5, 0.25)
+# Milliseconds allowed at the 99th percentile: default settings, fast profile.
+TARGETS = {
+    "planned switch": (200, 200),
+    "kill master": (1_000, 500),
+    "kill master and controller leader": (2_000, 1_000),
+    "stop master": (3_000, 1_000),
+    "stop master and controller leader": (3_000, 1_200),
+    "kill follower": (1_000, 600),
+    "stop follower": (2_500, 600),
+}
+
+
+class Sends:
+    """Sends all the time and remembers when a send was good."""
+
+    def __init__(self, producer: Producer) -> None:
+        self._producer = producer
+        self._tasks: list[asyncio.Task[None]] = []
+        self.timeout_s = LIMIT_S
+        self.good: list[float] = []
+        self.errors: list[str] = []
+
+    def start(self) -> None:
+        self._tasks = [asyncio.create_task(self._send_on()) for _ in range(SENDERS)]
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _send_on(self) -> None:
+        while True:
+            try:
+                result = await self._producer.send(Message(TOPIC, BODY), timeout=self.timeout_s)
+            except CometMQError as error:
+                self.errors.append(str(error))
+            else:
+                if result.status.name == "SEND_OK":
+                    self.good.append(time.monotonic())
+
+    async def calm(self, seconds: float = CALM_S) -> None:
+        """Wait until there were good sends for so long."""
+        began = time.monotonic()
+        while time.monotonic() - began < seconds:
+            await asyncio.sleep(0.02)
+            if not self.good or time.monotonic() - self.good[-1] > seconds:
+                began = time.monotonic()
+
+    async def gap_after(self, fault_at: float) -> float:
+        """The longest time without a good send from the last one before the fault on."""
+        deadline = fault_at + LIMIT_S
+        while not self.good or self.good[-1] < fault_at + AFTER_S:
+            if time.monotonic() > deadline:
+                return LIMIT_S
+            await asyncio.sleep(0.02)
+        await self.calm(0.5)
+        first = max(0, next(i for i, at in enumerate(self.good) if at >= fault_at) - 1)
+        times = self.good[first:]
+        return max(after - before for before, after in itertools.pairwise(times))
+
+
+class Faults:
+    def __init__(self, group: GroupProcesses, control: GroupControl, sends: Sends, fast: bool) -> None:
+        self.group, self.control, self.sends, self._fast = group, control, sends, fast
+
+    async def measure(self, event: str) -> float:
+        """Milliseconds."""
+        group, control = self.group, self.control
+        await control.master(in_sync=len(group.ids))
+        await self._place_leader(event)
+        self.sends.timeout_s = STOP_TIMEOUT_S[self._fast] if "stop" in event else LIMIT_S
+        await self.sends.calm()
+        master = await control.master(in_sync=len(group.ids))
+        victim = master
+        if "follower" in event:
+            victim = random.choice([number for number in group.ids if number != master])
+        at = time.monotonic()
+        gap = await self._do(event, victim, at)
+        for number in group.ids:
+            if not group.alive(number):
+                group.start(number)
+        return gap * 1000
+
+    async def _place_leader(self, event: str) -> None:
+        """Faults of the table say where the leader of the controllers is; followers' ones leave it with the master."""
+        master = await self.control.master()
+        together = "leader" in event or "follower" in event
+        others = [number for number in self.group.ids if number != master]
+        await self.control.lead(master if together else random.choice(others))
+
+    async def _do(self, event: str, victim: int, at: float) -> float:
+        if event == "planned switch":
+            answer, gap = await asyncio.gather(self.control.switch(victim), self.sends.gap_after(at))
+            if answer.code != 0:
+                self.sends.errors.append(f"switch: {answer.remark}")
+            return gap
+        if event.startswith("kill"):
+            self.group.kill(victim)
+            return await self.sends.gap_after(at)
+        self.group.pause(victim)
+        try:
+            return await asyncio.wait_for(self.sends.gap_after(at), LIMIT_S)
+        finally:
+            self.group.resume(victim)
+
+
+async def measure(
+    group: GroupProcesses, events: list[str], runs: int, fast: bool, report: Callable[[str], None]
+) -> dict[str, object]:
+    found: dict[str, object] = {}
+    async with GroupControl(group) as control, Client(group.name_server) as client:
+        await control.master(in_sync=len(group.ids))
+        sends = Sends(client.producer("failover", timeout=LIMIT_S, retries=1_000))
+        sends.start()
+        try:
+            await sends.calm()
+            faults = Faults(group, control, sends, fast)
+            for event in events:
+                before = len(sends.errors)
+                gaps = sorted([await faults.measure(event) for _ in range(runs)])
+                errors = sends.errors[before:]
+                found[event] = {"gaps": [round(gap, 1) for gap in gaps], "errors": errors[:20]}
+                report(f"{event:36} {line(gaps)} errors {len(errors)}")
+        finally:
+            await sends.stop()
+    return found
+
+
+def line(gaps: list[float]) -> str:
+    median = gaps[len(gaps) // 2]
+    p99 = gaps[min(len(gaps) - 1, int(len(gaps) * 0.99))]
+    return f"runs {len(gaps):3}  median {median:7.0f} ms  p99 {p99:7.0f} ms  best {gaps[0]:6.0f} ms"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="bench.failover", description=__doc__)
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--profile", choices=("default", "fast"), default="default")
+    parser.add_argument("--events", default=",".join(TARGETS), help="comma separated")
+    parser.add_argument("--directory", type=Path, help="for stores and logs (kept)")
+    parser.add_argument("--json", type=Path, help="write every figure there")
+    args = parser.parse_args()
+    events = [event.strip() for event in args.events.split(",")]
+    unknown = set(events) - TARGETS.keys()
+    if unknown:
+        parser.error(f"no such event: {', '.join(sorted(unknown))}")
+    fast = args.profile == "fast"
+    settings = FAST_PROFILE if fast else None
+    with GroupProcesses(args.directory, settings=settings) as group:
+        found = asyncio.run(measure(group, events, args.runs, fast, lambda text: print(text, flush=True)))
+    if args.json:
+        args.json.write_text(json.dumps({"profile": args.profile, "events": found}, indent=1) + "\n")
+    late = [
+        event
+        for event, figures in found.items()
+        if max(figures["gaps"]) > TARGETS[event][fast]  # type: ignore[index]
+    ]
+    for event in late:
+        print(f"slower than {TARGETS[event][fast]} ms: {event}")
+    return 1 if late else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
