@@ -50,13 +50,14 @@ def _interval(args: argparse.Namespace) -> float | None:
     return None if args.every is None else seconds_of(args.every)
 
 
-def _repeat(args: argparse.Namespace, work: Callable[[], int]) -> int:
+def _repeat(args: argparse.Namespace, spark: SparkSession, work: Callable[[], int]) -> int:
     """Once, or every so often until Ctrl-C or SIGTERM; Spark's errors as sentences."""
+    from cometmq.cli.pipe_progress import task_progress
     from cometmq.spark.pipes.failures import plain_failures
     from cometmq.spark.pipes.intervals import again_and_again
 
     def one() -> int:
-        with plain_failures():
+        with plain_failures(), task_progress(spark, args.what):
             return work()
 
     _stop_on_sigterm()
@@ -156,10 +157,16 @@ def _verify(root: str) -> int:
 
 def run_replay(args: argparse.Namespace) -> int:
     spark = _session(args)
+    from cometmq.cli.pipe_progress import task_progress
     from cometmq.spark.pipes import replay
     from cometmq.spark.pipes.failures import plain_failures
 
-    with plain_failures():
+    def show(plan: dict[str, Any]) -> None:
+        for queue in plan["queues"]:
+            print(f"{queue['topic']}/{queue['brokerName']}/{queue['queueId']}: {queue['count']} messages")
+        sys.stdout.flush()
+
+    with plain_failures(), task_progress(spark, args.what):
         summary = replay(
             spark,
             args.nameserver,
@@ -174,9 +181,8 @@ def run_replay(args: argparse.Namespace) -> int:
             rate=args.rate,
             dry_run=args.dry_run,
             options=source_options(args.option),
+            on_plan=show,
         )
-    for queue in summary["queues"]:
-        print(f"{queue['topic']}/{queue['brokerName']}/{queue['queueId']}: {queue['count']} messages")
     print(f"{summary['messages']} messages {'would be ' if args.dry_run else ''}sent to {args.target}")
     return 0
 
@@ -188,7 +194,7 @@ def run_dlq(args: argparse.Namespace) -> int:
         raise ConfigError(f"Only analyse can be repeated; {args.action} once, or from cron.")
     spark = _session(args)
     work = {"analyse": _analyse, "export": _export, "redrive": _redrive}[args.action]
-    return _repeat(args, lambda: work(spark, args))
+    return _repeat(args, spark, lambda: work(spark, args))
 
 
 def _analyse(spark: SparkSession, args: argparse.Namespace) -> int:
@@ -228,7 +234,7 @@ def _redrive(spark: SparkSession, args: argparse.Namespace) -> int:
 
 def run_audit(args: argparse.Namespace) -> int:
     spark = _session(args)
-    return _repeat(args, lambda: _audit(spark, args))
+    return _repeat(args, spark, lambda: _audit(spark, args))
 
 
 def _audit(spark: SparkSession, args: argparse.Namespace) -> int:
@@ -260,7 +266,8 @@ def run_funnel(args: argparse.Namespace) -> int:
     if args.since:
         options["startingTimestamp"] = args.since
     settings = {"nameServer": args.nameserver, "subscribe": args.topic, **options}
-    events = _session(args).read.format("rocketmq").options(**settings)
+    spark = _session(args)
+    events = spark.read.format("rocketmq").options(**settings)
     print("  ".join(["start".ljust(19), *(f"{step:>10}" for step in args.steps)]))
     shown: dict[Any, tuple[int, ...]] = {}
 
@@ -277,7 +284,7 @@ def run_funnel(args: argparse.Namespace) -> int:
                 )
         return 0
 
-    return _repeat(args, count)
+    return _repeat(args, spark, count)
 
 
 def run_doctor(args: argparse.Namespace) -> int:

@@ -7,6 +7,7 @@ import doctest
 import importlib
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,6 +15,7 @@ pytest.importorskip("pyspark", reason="pip install 'cometmq[spark]'")
 
 from cometmq.cli.main import main
 from cometmq.cli.pipe import configure
+from cometmq.cli.pipe_progress import progress_text
 from cometmq.errors import ClientError, ConfigError
 from cometmq.spark.pipes.archive_decode import check_decode, read_schema
 from cometmq.spark.pipes.audit import Audit, GroupAudit
@@ -126,3 +128,21 @@ def test_command_line_knows_when_to_repeat(tmp_path: Path, capsys: pytest.Captur
     assert "Say which topics to archive" in capsys.readouterr().err
     assert main(["pipe", "archive", "t", "--to", str(tmp_path), "--every", "often"]) == 1
     assert "is no interval" in capsys.readouterr().err
+
+
+class Tracker:
+    """As Spark's StatusTracker answers; stage 1 is already forgotten."""
+
+    def __init__(self, *stage_ids: int) -> None:
+        self._stage_ids = stage_ids
+
+    def getActiveStageIds(self) -> list[int]:
+        return list(self._stage_ids)
+
+    def getStageInfo(self, stage_id: int) -> SimpleNamespace | None:
+        return None if stage_id == 1 else SimpleNamespace(numCompletedTasks=stage_id, numTasks=8)
+
+
+def test_progress_tells_tasks() -> None:
+    assert progress_text(Tracker(1, 3)) == "3 of 8 tasks"
+    assert progress_text(Tracker(1)) == "planning"

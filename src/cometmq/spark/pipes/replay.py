@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,8 +29,10 @@ def replay(
     rate: float | None = None,
     dry_run: bool = False,
     options: Mapping[str, str] | None = None,
+    on_plan: Callable[[dict[str, Any]], None] | None = None,
 ) -> dict[str, Any]:
-    """Send messages again. ``dry_run`` only counts. Gives the number of messages of each source queue.
+    """Send messages again. ``dry_run`` only counts. Gives the number of messages of each source queue;
+    ``on_plan`` is told so before the first is sent.
 
     Messages keep keys, tags and properties and get their origin as properties; their ids are their old coordinates, so
     a second replay is recognised by its ids.
@@ -39,6 +41,8 @@ def replay(
     frame = _filtered(frame, source_topic, since, until, key, where)
     queues = [row.asDict() for row in frame.groupBy("topic", "brokerName", "queueId").count().collect()]
     summary = {"queues": queues, "messages": sum(queue["count"] for queue in queues), "sent": not dry_run}
+    if on_plan is not None:
+        on_plan(summary)
     if not dry_run and queues:
         tasks = min(len(queues), spark.sparkContext.defaultParallelism)
         send(frame, name_server, target, tasks, rate, options or {})
