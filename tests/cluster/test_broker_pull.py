@@ -339,7 +339,7 @@ def test_held_pull_is_woken_when_its_topic_was_deleted_and_made_again(run: Any, 
             for _ in range(2):
                 await client.send("TopicA", b"old")
                 end = broker.store.max_offset("TopicA", 0)
-                held = asyncio.create_task(client.pull("TopicA", end, sys_flag=SUBSCRIPTION | SUSPEND))
+                held = hold(client, end)
                 await until(lambda: broker.held_pulls.count == 1)
                 await client.send("TopicA", b"new")
                 assert (await held).code == 0
