@@ -254,7 +254,8 @@ def test_topics_created_one_after_the_other_are_told_one_by_one(run: Any, tmp_pa
                 assert (await client.call(RequestCode.UPDATE_AND_CREATE_TOPIC, fields)).code == 0
                 assert knows(nameserver, f"T{number}")
             await until(lambda: not broker.registration.pending)
-            assert nameserver.net.metrics.bytes_in - before < 50 * 1_500
+            # on a slow machine the whole table may be told in between, but not each time
+            assert nameserver.net.metrics.bytes_in - before < 50 * 2_500
 
     run(main())
 
