@@ -67,6 +67,11 @@ def test_own_error_inside_spark_pages_is_found() -> None:
     assert sentence_of(page) == "Topic orders is unknown; create it."
 
 
+def test_query_is_not_named_by_its_numbers() -> None:
+    page = "[STREAM_FAILED] Query [id = 9, runId = f8] terminated with exception: It broke. SQLSTATE: XXKST\n=== S"
+    assert sentence_of(page) == "It broke. (Spark: STREAM_FAILED)"
+
+
 def test_errors_of_ours_pass_and_those_of_spark_become_ours() -> None:
     from pyspark.errors import AnalysisException
 

@@ -14,6 +14,7 @@ from cometmq.errors import ClientError, CometMQError
 _OWN = re.compile(r"^(?:\S+: )?cometmq\.errors\.\w+: (.+)$", re.MULTILINE)
 _SPARK_CODE = re.compile(r"^\[(?P<code>[A-Z_.]+)\] (?P<text>.*)$", re.MULTILINE)
 _STATE = re.compile(r" SQLSTATE: \w+.*$")
+_QUERY = re.compile(r"^Query \[[^\]]*\] terminated with exception: ")
 
 
 def sentence_of(error: BaseException | str) -> str:
@@ -29,7 +30,8 @@ def sentence_of(error: BaseException | str) -> str:
         return str(own[-1]).strip()
     found = _SPARK_CODE.search(text)
     if found:
-        return f"{_STATE.sub('', found['text']).strip()} (Spark: {found['code']})"
+        text = _QUERY.sub("", _STATE.sub("", found["text"]).strip())
+        return f"{text} (Spark: {found['code']})"
     return text.strip().partition("\n")[0]
 
 
