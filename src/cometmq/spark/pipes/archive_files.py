@@ -165,8 +165,8 @@ def _numbered(directory: Path) -> list[Path]:
 
 
 def finish_merges(root: Path) -> None:
-    """Do what is noted and not done, because whoever noted it died."""
-    for note in read_merges(root):
+    """Do what is noted and not done, because whoever noted it died. A note is done before the next is written."""
+    for note in read_merges(root)[-1:]:
         finish_merge(root, note)
 
 
