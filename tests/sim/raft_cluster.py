@@ -125,11 +125,9 @@ class Node:
 
     def work(self) -> None:
         """Do the steps that the core asks for; a crash may come at any point."""
-        while self.raft is not None:
+        while self.raft is not None and self.raft.has_work:
             raft = self.raft
             step = raft.take()
-            if not (step.must_sync or step.messages or step.committed or step.reads):
-                return
             if self.cluster.faults and step.must_sync and self.world.chance(STEP_CRASH):
                 self._crash_while_writing(step)
                 return

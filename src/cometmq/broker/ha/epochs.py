@@ -32,10 +32,14 @@ class Epochs:
 
     def up_to(self, offset: int) -> Epochs:
         """What a log that ends at ``offset`` knows: epochs that began there or before."""
+        if not self.entries or self.entries[-1].start <= offset:
+            return self  # nearly always
         return Epochs(entry for entry in self.entries if entry.start <= offset)
 
     def next_start(self, offset: int) -> int | None:
         """Where the first epoch begins that starts after ``offset``."""
+        if not self.entries or self.entries[-1].start <= offset:
+            return None
         return next((entry.start for entry in self.entries if entry.start > offset), None)
 
     def end_of(self, epoch: int, max_offset: int) -> int:
@@ -52,7 +56,7 @@ class Epochs:
         return None
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Epochs) and self.entries == other.entries
+        return self is other or (isinstance(other, Epochs) and self.entries == other.entries)
 
     def __hash__(self) -> int:
         return hash(self.entries)

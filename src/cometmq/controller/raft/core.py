@@ -185,6 +185,12 @@ class Raft:
         self.log.compact(snapshot)
         self._step.snapshot = snapshot
 
+    @property
+    def has_work(self) -> bool:
+        """There is something to take."""
+        step = self._step
+        return bool(step.messages or step.must_sync or step.reads) or self._handed_out < self.commit_index
+
     def take(self) -> Step:
         """What is to be done now; see Step for the order."""
         committed = self.log.between(self._handed_out + 1, self.commit_index + 1)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+import msgspec
 
 
 class Voter(NamedTuple):
@@ -20,8 +21,7 @@ class EntryKind(enum.IntEnum):
     VOTERS = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True):
     index: int
     term: int
     kind: EntryKind
@@ -36,8 +36,7 @@ class HardState(NamedTuple):
     vote: Voter | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(msgspec.Struct, frozen=True):
     """The state machine after ``index``, and who voted then."""
 
     index: int = 0
@@ -46,29 +45,25 @@ class Snapshot:
     data: bytes = b""
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(msgspec.Struct, frozen=True):
     sender: Voter
     to: Voter
     term: int
 
 
-@dataclass(frozen=True, slots=True)
-class VoteRequest(Message):
+class VoteRequest(Message, frozen=True):
     last_index: int
     last_term: int
     trial: bool  # pre-vote: "would you?"; changes nothing at the receiver
     transfer: bool = False  # asked for by the leader itself
 
 
-@dataclass(frozen=True, slots=True)
-class VoteReply(Message):
+class VoteReply(Message, frozen=True):
     granted: bool
     trial: bool
 
 
-@dataclass(frozen=True, slots=True)
-class AppendRequest(Message):
+class AppendRequest(Message, frozen=True):
     previous_index: int
     previous_term: int
     entries: tuple[Entry, ...]
@@ -76,43 +71,38 @@ class AppendRequest(Message):
     round: int  # of heartbeats; answered ones prove that we were leader when the round began
 
 
-@dataclass(frozen=True, slots=True)
-class AppendReply(Message):
+class AppendReply(Message, frozen=True):
     matches: bool
     index: int  # last entry that agrees; when nothing matches, where to try next
     round: int
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotRequest(Message):
+class SnapshotRequest(Message, frozen=True):
     snapshot: Snapshot
     round: int
 
 
-@dataclass(frozen=True, slots=True)
-class ElectNow(Message):
+class ElectNow(Message, frozen=True):
     """The leader hands over: begin an election without waiting."""
 
 
-@dataclass(frozen=True, slots=True)
-class Read:
+class Read(msgspec.Struct, frozen=True):
     """A query may be answered once everything up to ``index`` is applied."""
 
     token: object
     index: int
 
 
-@dataclass(slots=True)
-class Step:
+class Step(msgspec.Struct):
     """What to do after a call, in this order: write and sync, tell the core, send, apply."""
 
     hard_state: HardState | None = None
     snapshot: Snapshot | None = None
     cut_from: int | None = None  # entries from this index on are void
-    entries: list[Entry] = field(default_factory=list)
-    messages: list[Message] = field(default_factory=list)
-    committed: list[Entry] = field(default_factory=list)
-    reads: list[Read] = field(default_factory=list)
+    entries: list[Entry] = []
+    messages: list[Message] = []
+    committed: list[Entry] = []
+    reads: list[Read] = []
 
     @property
     def must_sync(self) -> bool:
