@@ -48,6 +48,16 @@ def test_row_of_the_fault_matrix(row: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
+@pytest.mark.parametrize("row", ["F-01", "F-06"])
+def test_row_of_a_pair(row: str, tmp_path: Path) -> None:
+    """F-32: two brokers, and a NameServer that has the third vote."""
+    some, count = ROWS[row]
+    told = run_trial(tmp_path, some * min(count, 3) * TIMES, brokers=2, witness=True)
+    print(row, min(count, 3) * TIMES, asyncio.run(told))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("row", ["F-01", "F-05"])
 def test_row_by_quorum(row: str, tmp_path: Path) -> None:
     """F-33."""

@@ -169,7 +169,7 @@ class Workload:
 
     async def _send(self, name: str, seq: int, address: str) -> bool:
         key, queue = f"{name}-{seq}", seq % self.queues
-        known = {"topic": TOPIC, "key": key, "seq": seq, "level": self.level}
+        known: dict[str, Any] = {"topic": TOPIC, "key": key, "seq": seq, "level": self.level}
         header = SendMessageV2Header(
             topic=TOPIC,
             producer_group="producers",
@@ -191,7 +191,9 @@ class Workload:
             self.history.add(name, "send", "info", **known)
             await self._find_master(not_this=address)
             return False
-        if answer.code == ResponseCode.SUCCESS:
+        if answer.code in (ResponseCode.SUCCESS, ResponseCode.SLAVE_NOT_AVAILABLE):
+            if answer.code:
+                known["level"] = "alone"  # stored, and the answer says that there is no other copy
             fields = answer.ext_fields or {}
             place = {"queue": int(fields["queueId"]), "offset": int(fields["queueOffset"])}
             self.history.add(name, "send", "ok", **known, **place)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from cometmq.broker.counters import LATENCY_BOUNDS_US, Histogram
 from cometmq.broker.stats import GROUP_GET_NUMS, GROUP_GET_SIZE, TOPIC_PUT_NUMS, TOPIC_PUT_SIZE
+from cometmq.metrics.controller import controller_families
 from cometmq.metrics.exposition import COUNTER, GAUGE, HISTOGRAM, Family
 from cometmq.metrics.net import net_families
 
@@ -28,6 +29,7 @@ def broker_families(broker: Broker) -> Iterator[Family]:
     yield from _held_pulls(broker)
     yield from _waiting(broker)
     yield from _clients(broker)
+    yield from controller_families(broker.group.controller if broker.group is not None else None)
     yield from _process()
     yield from net_families(broker.net_metrics, "broker")
 

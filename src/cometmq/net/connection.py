@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import socket
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
@@ -313,6 +314,13 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def partial_bytes(self) -> int:
         return self._receiver.partial_bytes
+
+    def give_up_after(self, unacknowledged_ms: int) -> None:
+        """Close when the peer's machine takes nothing for so long (Linux): else it may be minutes until that shows."""
+        sock = self._transport.get_extra_info("socket")
+        option = getattr(socket, "TCP_USER_TIMEOUT", None)
+        if sock is not None and option is not None:
+            sock.setsockopt(socket.IPPROTO_TCP, option, unacknowledged_ms)
 
     # --- our requests to the peer ---
 

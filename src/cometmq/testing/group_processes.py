@@ -21,6 +21,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from cometmq.controller.config import CONTROLLER_KEYS
+
 HOST = "127.0.0.1"
 START_LIMIT_S = 60.0
 STOP_LIMIT_S = 30.0
@@ -56,7 +58,9 @@ class GroupProcesses:
         brokers: int = 3,
         name: str = "G",
         settings: Mapping[str, str] | None = None,
+        witness: bool = False,
     ) -> None:
+        """``witness``: the NameServer has a vote, as it should where there are two brokers."""
         self._own_directory = directory is None
         self.directory = (
             Path(tempfile.mkdtemp(prefix="cometmq-group-")) if directory is None else Path(directory)
@@ -71,7 +75,8 @@ class GroupProcesses:
         self.name_server = f"{HOST}:{ports[0]}"
         blocks = [free_block(PORTS_PER_BROKER) for _ in self.ids]
         self._main_ports = {number: block + 2 for number, block in zip(self.ids, blocks, strict=True)}
-        self.voters = dict(zip(self.ids, ports[1:], strict=False))
+        voters = [*self.ids, brokers + 1] if witness else self.ids
+        self.voters = dict(zip(voters, ports[1:], strict=False))
 
     # -- life -----------------------------------------------------------------------------------------------------
 
@@ -97,6 +102,12 @@ class GroupProcesses:
 
     def start_name_server(self) -> None:
         arguments = ["nameserver", "--host", HOST, "--port", self.name_server.rpartition(":")[2]]
+        witness = next((voter for voter in self.voters if voter not in self.ids), 0)
+        if witness:
+            own = {key: value for key, value in self.settings.items() if key in CONTROLLER_KEYS}
+            own |= {"controllerPeers": self.peers, "controllerSelfId": str(witness)}
+            own["kvConfigPath"] = str(self.directory / "nameserver" / "kvConfig.json")
+            arguments += [part for key, value in own.items() for part in ("-o", f"{key}={value}")]
         self._name_server = self._spawn("nameserver", arguments)
         _wait_for(lambda: "ready" in self.output("nameserver"), "the NameServer", self._name_server)
 
@@ -117,7 +128,6 @@ class GroupProcesses:
         self.wait_ready(number)
 
     def settings_of(self, number: int) -> dict[str, str]:
-        peers = ";".join(f"{voter}-{HOST}:{port}" for voter, port in self.voters.items())
         return {
             "brokerName": self.name,
             "brokerId": str(number),
@@ -126,9 +136,13 @@ class GroupProcesses:
             "listenPort": str(self._main_ports[number]),
             "storePathRootDir": str(self.store(number)),
             "enableControllerMode": "true",
-            "controllerPeers": peers,
+            "controllerPeers": self.peers,
             **({"controllerSelfId": str(number)} if number in self.voters else {}),
         }
+
+    @property
+    def peers(self) -> str:
+        return ";".join(f"{voter}-{HOST}:{port}" for voter, port in self.voters.items())
 
     def store(self, number: int) -> Path:
         return self.directory / f"store-{number}"

@@ -18,6 +18,7 @@ from cometmq.protocol.command import RemotingCommand
 
 WAITING_MAX = 64  # messages to one voter while its connection is being opened
 CONNECT_MS = 300
+SILENT_MS = 2_000  # a voter behind a cut cable is tried anew after this
 
 
 class VoterLinks:
@@ -54,7 +55,7 @@ class VoterLinks:
     async def _open(self, to: int, address: str) -> None:
         try:
             with contextlib.suppress(ConnectionLost, Timeout):
-                await self._client.connection(address, CONNECT_MS)
+                (await self._client.connection(address, CONNECT_MS)).give_up_after(SILENT_MS)
         finally:
             del self._opening[to]
             waiting = self._waiting.pop(to, deque())
