@@ -86,18 +86,28 @@ STOP_GRACE_MS = 500
 
 
 class Broker:
-    """One broker. ``await start()`` answers when it serves; ``await stop()`` when everything is on disk."""
+    """One broker. ``await start()`` answers when it serves; ``await stop()`` when everything is on disk.
 
-    def __init__(self, config: BrokerConfig, *, now_ms: Clock = now_ms) -> None:
+    ``store`` and ``files`` are made from the settings unless they are given (see ``testing/local_broker.py``).
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        *,
+        now_ms: Clock = now_ms,
+        store: MessageStore | None = None,
+        files: ConfigFiles | None = None,
+    ) -> None:
         self.config = config.resolve()
         self.now_ms = now_ms
         self.periodic = Periodic()
-        self.files = ConfigFiles(Path(config.config_dir))
+        self.files = files or ConfigFiles(Path(config.config_dir))
         self.counters = BrokerCounters()
         self.net_metrics = NetMetrics()
         self.flow_control = FlowControl(config)
         self.durability = Durability(self)
-        self.store = MessageStore(config.store_config(), now_ms=now_ms)
+        self.store = store or MessageStore(config.store_config(), now_ms=now_ms)
         self.stats = BrokerStats(
             config.broker_cluster_name, queue_stats=config.enable_detail_stat, now_ms=now_ms
         )

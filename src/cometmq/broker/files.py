@@ -38,8 +38,9 @@ class Journaled(Kept, Protocol):
 
 
 class ConfigFiles:
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, synced: bool = True) -> None:
         self._directory = directory
+        self._synced = synced
         self._savers: dict[str, DirtySaver] = {}
         self._journals: dict[str, tuple[Journal, Journaled]] = {}
         self._executor: ThreadPoolExecutor | None = None
@@ -47,14 +48,14 @@ class ConfigFiles:
 
     def keep(self, name: str, part: Kept) -> None:
         """Load a file into its part, and write the part there from now on. Raises StoreError."""
-        file = JsonFile(self._directory / name)
+        file = JsonFile(self._directory / name, synced=self._synced)
         file.load(_loader(part))
         self._savers[name] = DirtySaver(file, part.file_text, submit=self._submit)
 
     def keep_with_journal(self, name: str, part: Journaled) -> None:
         """As ``keep``, and no change that was reported to ``changed`` by name is lost with the process."""
         journal = Journal(self._directory / f"{name}.journal")
-        file = JsonFile(self._directory / name)
+        file = JsonFile(self._directory / name, synced=self._synced)
         file.load(_loader(part))
         lines = list(journal.lines())
         for line in lines:

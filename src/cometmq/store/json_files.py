@@ -55,8 +55,9 @@ def strict_json(data: bytes) -> bytes:
 class JsonFile:
     """One config file with its ``.bak``. ``load`` before the first ``save``."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, synced: bool = True) -> None:
         self.path = path
+        self.synced = synced  # False: it survives the process, perhaps not the machine
         self.backup_path = path.with_name(path.name + ".bak")
         self._lock = threading.Lock()
         # Until the file itself was read or written by us, it may be the damaged one: it must not replace a
@@ -108,11 +109,12 @@ class JsonFile:
     def _replace(self, data: bytes) -> None:
         temporary = self.path.with_name(self.path.name + ".tmp")
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        _write_synced(temporary, data)
+        _write(temporary, data, synced=self.synced)
         if self._readable:
             self._keep_backup()
         os.replace(temporary, self.path)
-        _sync_directory(self.path.parent)
+        if self.synced:
+            _sync_directory(self.path.parent)
         self._readable = True
 
     def _keep_backup(self) -> None:
@@ -228,12 +230,13 @@ class EntryTexts(Generic[K, V]):
         return [text for _value, text in new.values()]
 
 
-def _write_synced(path: Path, data: bytes) -> None:
+def _write(path: Path, data: bytes, *, synced: bool) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
     with os.fdopen(descriptor, "wb") as file:
         file.write(data)
         file.flush()
-        os.fsync(descriptor)
+        if synced:
+            os.fsync(descriptor)
 
 
 def _sync_directory(path: Path) -> None:

@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -125,6 +126,9 @@ class LocalBroker:
     async def _start_broker(self) -> None:
         from cometmq.broker.broker import Broker
         from cometmq.broker.config import BrokerConfig
+        from cometmq.broker.files import ConfigFiles
+        from cometmq.store.store import MessageStore
+        from cometmq.testing.unsynced import UnsyncedFileOps
 
         config = BrokerConfig.from_properties(self._settings)
         config.broker_name = config.broker_name or "broker-a"
@@ -132,7 +136,14 @@ class LocalBroker:
         config.listen_port = self._ports[1]
         config.namesrv_addr = "" if self._proxied else self._name_server.address
         config.store_path_root_dir = str(self._directory)
-        self._broker = Broker(config, now_ms=self.clock)
+        config = config.resolve()
+        store_config = replace(config.store_config(), populate_ahead_size=0)
+        self._broker = Broker(
+            config,
+            now_ms=self.clock,
+            store=MessageStore(store_config, now_ms=self.clock, ops=UnsyncedFileOps()),
+            files=ConfigFiles(Path(config.config_dir), synced=False),
+        )
         await self._broker.start()
         self._ports = (self._name_server.port, config.listen_port)
         self._faults = Faults(self._broker)
