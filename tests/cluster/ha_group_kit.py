@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -10,8 +12,15 @@ from typing import Any
 from ha_kit import digest
 from wire_client import WireClient, broker_config, until
 
+from cometmq import Client, Message
 from cometmq.broker.broker import Broker
-from cometmq.testing.group_processes import free_ports
+from cometmq.client.producer import Producer
+from cometmq.client.results import SendResult
+from cometmq.errors import CometMQError
+from cometmq.store.config import StoreConfig
+from cometmq.store.model import StoreMessage
+from cometmq.store.store import MessageStore
+from cometmq.testing.group_processes import GroupProcesses, free_ports
 
 LOG_FILE_SIZE = 256 * 1024
 QUICK = {
@@ -109,3 +118,84 @@ async def running_group(directory: Path, replicas: int = 3, **settings: Any) -> 
         yield group
     finally:
         await group.close()
+
+
+# -- groups of processes ----------------------------------------------------------------------------------------------
+
+
+async def until_async(condition: Callable[[], Awaitable[bool]], limit_s: float = 60) -> None:
+    deadline = time.monotonic() + limit_s
+    while not await condition():
+        assert time.monotonic() < deadline, "the condition did not come true"
+        await asyncio.sleep(0.05)
+
+
+async def in_sync(client: Client, group: GroupProcesses) -> int:
+    """Wait until a master has every replica in sync; its number."""
+    found: list[int] = []
+
+    async def ready() -> bool:
+        for number in group.ids:
+            try:
+                status = await client.admin.ha_status(group.address(number))
+            except CometMQError:
+                continue
+            if (
+                status is not None
+                and status["standing"] == "SERVING"
+                and len(status["syncSet"]) == len(group.ids)
+            ):
+                found.append(number)
+                return True
+        return False
+
+    await until_async(ready)
+    return found[-1]
+
+
+async def sent_message(producer: Producer, number: int) -> tuple[SendResult, bytes]:
+    """Send until it is confirmed; the first message waits for the route too."""
+    body = b"message %d" % number
+    for attempt in range(20):
+        try:
+            return await producer.send(Message("T", body)), body
+        except CometMQError:
+            if attempt == 19:
+                raise
+            await asyncio.sleep(0.2)
+    raise AssertionError("not reached")
+
+
+def append_alone(root: Path, file_size: int = 1 << 20) -> bytes:
+    """Records in the log of a dead replica, over the end of a file, that no other replica has."""
+    body = b"nobody else has this" * 1000
+    store = MessageStore(
+        StoreConfig(
+            store_path_root_dir=root,
+            mapped_file_size_commit_log=file_size,
+            mapped_file_size_consume_queue=6000 * 20,
+            max_hash_slot_num=10_000,
+            max_index_num=40_000,
+        )
+    )
+    store.open()
+    for _ in range(file_size // len(body) + 10):
+        assert store.put(StoreMessage("T", 0, body)).ok
+    store.kill_for_test()
+    return body
+
+
+async def drain(client: Client, producer: Producer) -> dict[tuple[int, int], bytes]:
+    """Every message that can be read: (queue id, queue offset) -> body."""
+    found: dict[tuple[int, int], bytes] = {}
+    for queue in await producer.queues("T"):
+        offset = 0
+        while True:
+            messages, following = await client.admin.read(queue, offset, 100)
+            found.update(
+                {(queue.queue_id, message.record.queue_offset): message.body for message in messages}
+            )
+            if following <= offset:
+                break
+            offset = following
+    return found

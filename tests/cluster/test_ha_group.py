@@ -6,11 +6,21 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from ha_group_kit import member, running_group
+from ha_group_kit import (
+    append_alone,
+    drain,
+    in_sync,
+    member,
+    running_group,
+    sent_message,
+    until_async,
+)
 from ha_kit import send_many
 from wire_client import until
 
+from cometmq import Client
 from cometmq.protocol.codes import ResponseCode
+from cometmq.testing.group_processes import GroupProcesses
 
 
 def test_sends_are_confirmed_by_all_and_every_log_is_the_same(run: Any, tmp_path: Path) -> None:
@@ -116,3 +126,37 @@ def test_with_too_few_copies_nothing_is_taken(run: Any, tmp_path: Path) -> None:
             assert len(found) == 5
 
     run(main())
+
+
+def test_a_killed_master_is_replaced_and_comes_back_without_its_unconfirmed_tail(tmp_path: Path) -> None:
+    """Processes and kill -9; meanwhile its log gets records that nobody else ever saw."""
+    with GroupProcesses(tmp_path, settings={"mappedFileSizeCommitLog": str(1 << 20)}) as group:
+        asyncio.run(_kill_and_rejoin(group))
+
+
+async def _kill_and_rejoin(group: GroupProcesses) -> None:
+    async with Client(group.name_server) as client, client.producer("P") as producer:
+        first = await in_sync(client, group)
+        sent = [await sent_message(producer, number) for number in range(50)]
+        group.kill(first)
+        sent += [await sent_message(producer, number) for number in range(50, 100)]
+        tail = append_alone(group.store(first))
+        group.start(first)
+        second = await in_sync(client, group)
+        assert second != first
+        sent += [await sent_message(producer, number) for number in range(100, 120)]
+        status = await client.admin.ha_status(group.address(second))
+        assert status is not None
+        end = status["confirmOffset"]
+        await until_async(lambda: _confirmed(client, group, end))
+        sums = {await client.admin.ha_checksum(group.address(number), 0, end) for number in group.ids}
+        assert len(sums) == 1
+        found = await drain(client, producer)
+        assert all(found[result.queue.queue_id, result.offset] == body for result, body in sent)
+        assert len(found) == len(sent)
+        assert tail not in found.values()
+
+
+async def _confirmed(client: Client, group: GroupProcesses, end: int) -> bool:
+    found = [await client.admin.ha_status(group.address(number)) for number in group.ids]
+    return all(status is not None and status["confirmOffset"] >= end for status in found)

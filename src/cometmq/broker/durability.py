@@ -91,4 +91,7 @@ class _Wait:
         self._missing -= 1
         if self._missing == 0:
             self._broker.flow_control.waiting -= 1
+            group = self._broker.group
+            if group is not None and self._status is PutStatus.PUT_OK and not group.member.may_answer():
+                self._status = PutStatus.FLUSH_SLAVE_TIMEOUT  # another may be master: the outcome is unknown
             self._callback(self._status)

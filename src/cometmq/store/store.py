@@ -441,6 +441,11 @@ class MessageStore:
     def flushed_offset(self) -> int:
         return self._flusher.flushed_offset
 
+    @property
+    def healthy(self) -> bool:
+        """False after a sync that failed, until the log was written again."""
+        return self._flusher.healthy
+
     def flush_waiter(self, end_offset: int, callback: FlushCallback) -> None:
         """callback(ok), through call_soon, when everything below end_offset is on disk, failed or overdue."""
         self._flusher.wait(end_offset, callback)

@@ -114,6 +114,7 @@ class Member:
         self._master_epoch = 0  # as which we serve, 0 if not
         self._serving = False
         self._connecting: asyncio.Task[None] | None = None
+        self._unwritable = False  # said once
         self._unreached: tuple[int, str] | None = None  # said once
         self._greeted_at = 0
         self._greeted_epoch = 0
@@ -190,6 +191,10 @@ class Member:
         now = boot_ms()
         return self.core.may_append(now) and (self.in_sync_level or self.core.has_lease(now))
 
+    def may_answer(self) -> bool:
+        """Is it still true that a message stored here alone will count? Asked before such an answer goes out."""
+        return self.in_sync_level or self.has_lease
+
     def must_wait(self, result: PutResult) -> bool:
         return self.in_sync_level and result.end_offset > self.core.confirm
 
@@ -237,6 +242,10 @@ class Member:
 
     def _tick(self) -> None:
         now = boot_ms()
+        if not self._store.healthy:
+            # A sync that failed proves nothing when it works again: others have the bytes, we go.
+            self._fail(StoreError("the commit log could not be synced"))
+            return
         self._guarded(self.core.tick, now)
         if now - self._saved_at >= CONFIRM_SAVE_MS:
             self._saved_at = now
@@ -276,6 +285,8 @@ class Member:
 
     def _settle(self) -> None:
         self._carry_out()
+        if self.log.gone:
+            self._drop_late_followers()
         core = self.core
         if core.role is ReplicaRole.FAILED:
             self._fail(None)
@@ -321,6 +332,13 @@ class Member:
             touched[id(self.master_link)] = self.master_link
         for link in touched.values():
             link.flush()
+
+    def _drop_late_followers(self) -> None:
+        """What they need has left the log: they shake hands again and begin anew."""
+        gone, self.log.gone = self.log.gone, set()
+        for number, stream in list(self.core.streams.items()):
+            if stream.next_offset in gone and number in self.links:
+                self.links[number].close("what it needs has left the log")
 
     def _promoted(self) -> None:
         core = self.core
@@ -460,8 +478,17 @@ class Member:
             decoded = self._decode(link, frame)
             if decoded is not None:
                 self.core.receive(decoded, boot_ms())
-        except (OSError, StoreError) as error:
+        except StoreError as error:
+            self._cannot_write(link, error)
+        except OSError as error:
             self._fail(error)
+
+    def _cannot_write(self, link: PeerLink, error: StoreError) -> None:
+        """A follower whose disk is full does not take more; it leaves the in-sync set and tries again."""
+        if not self._unwritable:
+            log.error("event=REPLICA_CANNOT_WRITE replica=%d: %s", self.core.me, error)
+        self._unwritable = True
+        link.close("the log cannot grow here")
 
     def frames_received(self, link: PeerLink) -> None:
         if self._stopping:

@@ -13,7 +13,7 @@ from cometmq.broker.ha.epoch_file import EpochFile
 from cometmq.broker.ha.epochs import Epochs
 from cometmq.broker.ha.truncation import Truncation
 from cometmq.errors import StoreError
-from cometmq.store.scan_cy import scan_records
+from cometmq.store.scan_cy import BLANK_SIZE, scan_records
 from cometmq.store.store import MessageStore
 
 
@@ -26,6 +26,7 @@ class StoreLog:
         self._truncation = truncation
         self._directory = directory
         self._begin = 0  # where the first byte will stand while there is none
+        self.gone: set[int] = set()  # offsets that were asked for and have left the log
 
     @property
     def epochs(self) -> Epochs:
@@ -47,8 +48,9 @@ class StoreLog:
         """Whole records from an offset on, within one file; at least one, or the blank end of the file."""
         part = self._store.read_log(offset, size_max)
         if part is None:
-            raise StoreError(f"The log does not have offset {offset} any more.")
-        if len(part) < 8:
+            self.gone.add(offset)  # retention was faster than a slow follower
+            return memoryview(b"")
+        if len(part) < BLANK_SIZE:
             return part
         scan = scan_records(part, 0, len(part), offset, False)
         if scan.end:
