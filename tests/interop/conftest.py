@@ -17,6 +17,13 @@ from rig.peer import JavaPeer
 from rig.servers import Cluster, Foundry
 
 HERE = Path(__file__).parent
+SHARED = {
+    "tls.server.mode": "permissive",
+    # levels 2 and 3 are 5 s and 10 s by default: level 3 is the first redelivery
+    "messageDelayLevel": "1s 2s 3s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
+    # a killed member of an ordered group holds its queues that long, by default a minute; clients renew more often
+    "rocketmq.broker.rebalance.lockMaxLiveTime": "10000",
+}
 _numbers = itertools.count(1)
 
 
@@ -73,22 +80,23 @@ def foundry(java_kit: JavaKit, tmp_path: Path) -> Iterator[Foundry]:
 
 @pytest.fixture(scope="session")
 def java_cluster(session_foundry: Foundry) -> Cluster:
-    return session_foundry.cluster("java").start()
+    return session_foundry.cluster("java", **SHARED).start()
 
 
 @pytest.fixture(scope="session")
 def comet_cluster(session_foundry: Foundry) -> Cluster:
-    return session_foundry.cluster("comet").start()
+    return session_foundry.cluster("comet", **SHARED).start()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """``kind`` is which servers a test runs on.
 
-    On the shared clusters every test runs on both. Servers of its own cost a test many seconds on the Java side,
-    where it only proves itself: that is left to ``--reference``.
+    On the shared clusters every test runs on both. Where the Java side, on which a test of Java clients only proves
+    itself, takes many seconds (servers of its own, or marked ``slow_reference``), it is left to ``--reference``.
     """
     if "kind" in metafunc.fixturenames:
-        both = "cluster" in metafunc.fixturenames or metafunc.config.getoption("--reference")
+        slow = metafunc.definition.get_closest_marker("slow_reference")
+        both = ("cluster" in metafunc.fixturenames and not slow) or metafunc.config.getoption("--reference")
         metafunc.parametrize("kind", ["java", "comet"] if both else ["comet"])
 
 

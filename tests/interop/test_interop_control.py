@@ -13,18 +13,18 @@ from rig.waiting import wait_for
 NO_PERMISSION = 16
 
 
+@pytest.mark.slow_reference  # the Java client stays quiet for 10 s before it goes back
 def test_reset_offset_makes_a_running_consumer_read_again(
     java: JavaClients, cluster: Cluster, admin: Admin, topic: str, group: str
 ) -> None:
     java.producer(cluster.namesrv).send_many({"topic": topic, "body": f"m{i}"} for i in range(8))
     first = java.push(cluster.namesrv, group, {topic: "*"})
-    first.wait_count(8)
+    first.wait_consumed(8)
     first.stop()  # stores its offsets at once; without stored ones there is nothing to reset
     consumer = java.push(cluster.namesrv, group, {topic: "*"})
     consumer.wait_queues(4)
     printed = admin.mqadmin("resetOffsetByTime", "-g", group, "-t", topic, "-s", "0", "-f", "true")
     assert printed.count("broker-a") == 4
-    # the Java client stays quiet for 10 s before it goes back
     consumer.wait_count(8, timeout=40)
     assert Counter(consumer.bodies) == Counter(f"m{i}" for i in range(8))
 
@@ -34,7 +34,7 @@ def test_reset_of_an_offline_group_moves_its_stored_offsets(
 ) -> None:
     java.producer(cluster.namesrv).send_many({"topic": topic, "body": f"m{i}"} for i in range(8))
     consumer = java.push(cluster.namesrv, group, {topic: "*"})
-    consumer.wait_count(8)
+    consumer.wait_consumed(8)
     consumer.stop()
     printed = admin.mqadmin("resetOffsetByTime", "-g", group, "-t", topic, "-s", "0", "-f", "true")
     assert "rollback consumer offset by specified" in printed  # the tool moves the stored offsets itself
@@ -49,7 +49,7 @@ def test_skipped_messages_are_not_delivered(
     producer = java.producer(cluster.namesrv)
     first = java.push(cluster.namesrv, group, {topic: "*"})
     producer.send_many({"topic": topic, "body": f"seen{i}"} for i in range(4))
-    first.wait_count(4)
+    first.wait_consumed(4)
     first.stop()
     producer.send_many({"topic": topic, "body": f"skipped{i}"} for i in range(8))
     admin.mqadmin("skipAccumulatedMessage", "-g", group, "-t", topic)

@@ -14,7 +14,7 @@ from rig.waiting import wait_for
 
 # the defaults of 30 s would make these tests slow; users set them too
 QUICK_CONSUMER = {"pollNameServerInterval": 500, "heartbeatBrokerInterval": 500}
-QUICK = {**QUICK_CONSUMER, "sendMsgTimeout": 5000}
+QUICK = {**QUICK_CONSUMER, "sendMsgTimeout": 15_000}
 
 
 class SteadySender:

@@ -171,7 +171,7 @@ def test_a_mixed_ordered_group_keeps_the_order_of_every_queue(
         },
     )
     wanted = {str(number) for number in range(count)}
-    # A killed member's locks live on at the broker for a minute.
+    # A killed member's locks live on at the broker for a while.
     wait_for(lambda: {*theirs.bodies, *ours.bodies, *third["one"].bodies} >= wanted, "every message", 120)
     ours.kill()
     for member in (ours.lines, third["one"].lines):

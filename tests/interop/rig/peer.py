@@ -67,6 +67,9 @@ class JavaPeer:
             "logback.configurationFile": f"{home}/conf/logback_tools.xml",
             "rocketmq.client.logRoot": home,
             "rocketmq.client.localOffsetStoreDir": f"{home}/offsets",
+            # the locks of the shared brokers live 10 s
+            "rocketmq.client.rebalance.lockInterval": "2000",
+            "rocketmq.client.rebalance.lockMaxLiveTime": "8000",
             **properties,
         }
         return kit.command("cometmq.interop.Peer", heap_mb=PEER_HEAP_MB, properties=own)

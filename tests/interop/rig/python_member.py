@@ -9,6 +9,11 @@ import asyncio
 import sys
 
 from cometmq import Client, ReceivedMessage, StartFrom
+from cometmq.client.consumer import process_queue, push
+
+# The locks of the shared brokers live 10 s instead of a minute.
+push.RENEW_INTERVAL_S = 2.0
+process_queue.LOCK_LIVES_MS = 8_000
 
 
 async def main(namesrv: str, group: str, topic: str, ordered: bool) -> None:

@@ -22,6 +22,8 @@ CLUSTER_NAME = "DefaultCluster"
 BROKER_HEAP_MB = 384
 NAMESERVER_HEAP_MB = 64
 
+SYSTEM_PREFIXES = ("tls.", "rocketmq.")
+
 BROKER_DEFAULTS = {
     "brokerClusterName": CLUSTER_NAME,
     "brokerId": "0",
@@ -50,19 +52,19 @@ class Kind:
         self.name = name
         self.kit = kit
 
-    def nameserver_command(self, conf: Path, tls: Mapping[str, str]) -> list[str]:
+    def nameserver_command(self, conf: Path, system: Mapping[str, str]) -> list[str]:
         if self.name == "comet":
             return [*comet_command(conf.parent), "nameserver", "-c", str(conf)]
-        return self._java(conf, tls, NAMESERVER_HEAP_MB, "org.apache.rocketmq.namesrv.NamesrvStartup")
+        return self._java(conf, system, NAMESERVER_HEAP_MB, "org.apache.rocketmq.namesrv.NamesrvStartup")
 
-    def broker_command(self, conf: Path, tls: Mapping[str, str]) -> list[str]:
+    def broker_command(self, conf: Path, system: Mapping[str, str]) -> list[str]:
         if self.name == "comet":
             return [*comet_command(conf.parent), "broker", "-c", str(conf)]
-        return self._java(conf, tls, BROKER_HEAP_MB, "org.apache.rocketmq.broker.BrokerStartup")
+        return self._java(conf, system, BROKER_HEAP_MB, "org.apache.rocketmq.broker.BrokerStartup")
 
-    def _java(self, conf: Path, tls: Mapping[str, str], heap_mb: int, main: str) -> list[str]:
+    def _java(self, conf: Path, system: Mapping[str, str], heap_mb: int, main: str) -> list[str]:
         home = str(conf.parent)
-        properties = {"rocketmq.home.dir": home, "user.home": home, "log.file": f"{home}/java.log", **tls}
+        properties = {"rocketmq.home.dir": home, "user.home": home, "log.file": f"{home}/java.log", **system}
         return self.kit.command(main, "-c", str(conf), heap_mb=heap_mb, properties=properties)
 
 
@@ -74,9 +76,15 @@ def comet_command(home: Path) -> list[str]:
     return ["env", *environment, sys.executable, "-c", start]
 
 
-def tls_part(settings: Mapping[str, str]) -> dict[str, str]:
-    """The Java servers take these as system properties, ours from the configuration file."""
-    return {name: value for name, value in settings.items() if name.startswith("tls.")}
+def system_part(settings: Mapping[str, str]) -> dict[str, str]:
+    """The Java servers take these as system properties, ours from the configuration file.
+
+    Without a word about TLS a Java server does without: making a key costs it more than the rest of its start.
+    """
+    found = {name: value for name, value in settings.items() if name.startswith(SYSTEM_PREFIXES)}
+    return (
+        found if any(name.startswith("tls.") for name in found) else {"tls.server.mode": "disabled", **found}
+    )
 
 
 @dataclass
@@ -144,7 +152,7 @@ class Foundry:
         )
         self._prepare_home(directory)
         return self._made(
-            "namesrv", self.kinds[kind].nameserver_command(conf, tls_part(settings)), port, directory
+            "namesrv", self.kinds[kind].nameserver_command(conf, system_part(settings)), port, directory
         )
 
     def broker(
@@ -164,11 +172,12 @@ class Foundry:
         }
         self._prepare_home(directory)
         conf = _conf(directory / "broker.conf", wanted)
-        return self._made(name, self.kinds[kind].broker_command(conf, tls_part(settings)), port, directory)
+        return self._made(name, self.kinds[kind].broker_command(conf, system_part(settings)), port, directory)
 
     def cluster(self, kind: str, *, nameservers: int = 1, brokers: int = 1, **settings: str) -> Cluster:
         """A cluster of one kind, not yet started: brokers broker-a, broker-b, ..."""
-        cluster = Cluster(kind, [self.nameserver(kind) for _ in range(nameservers)])
+        sealed = {"tls.server.mode": "permissive"} if "tls.server.mode" in settings else {}
+        cluster = Cluster(kind, [self.nameserver(kind, **sealed) for _ in range(nameservers)])
         for number in range(brokers):
             name = f"broker-{chr(ord('a') + number)}"
             cluster.brokers.append(self.broker(kind, cluster.namesrv, name, **settings))

@@ -56,7 +56,7 @@ final class Admin {
         synchronized (admins) {
             DefaultMQAdminExt admin = admins.get(name);
             if (admin == null) {
-                admin = new DefaultMQAdminExt(Options.acl(args), 5000);
+                admin = new DefaultMQAdminExt(Options.acl(args), Options.REQUEST_TIMEOUT_MS);
                 admin.setInstanceName("admin" + System.nanoTime());
                 admin.setNamesrvAddr(address);
                 admin.setUseTLS(args.getBooleanValue("tls"));

@@ -7,6 +7,7 @@ import java.util.Map;
 import org.apache.rocketmq.acl.common.AclClientRPCHook;
 import org.apache.rocketmq.acl.common.SessionCredentials;
 import org.apache.rocketmq.client.ClientConfig;
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.remoting.RPCHook;
 
 /** Settings of a client by their Java names: {"options": {"sendMsgTimeout": 5000}} calls setSendMsgTimeout(5000). */
@@ -14,9 +15,16 @@ final class Options {
     private Options() {
     }
 
+    /** Requests may take this long: the machine of the tests may be busy. */
+    static final int REQUEST_TIMEOUT_MS = 20_000;
+
     static void apply(Object target, JSONObject args) throws Exception {
         if (target instanceof ClientConfig) {
             ((ClientConfig) target).setNamesrvAddr(args.getString("namesrv"));
+            ((ClientConfig) target).setMqClientApiTimeout(REQUEST_TIMEOUT_MS);
+        }
+        if (target instanceof DefaultMQProducer) {
+            ((DefaultMQProducer) target).setSendMsgTimeout(REQUEST_TIMEOUT_MS);
         }
         JSONObject options = args.getJSONObject("options");
         if (options == null) {
