@@ -49,7 +49,7 @@ class SimBroker:
         self._checked: tuple[int, ReplicaRole, int] | None = None
 
     def _new_log(self) -> SimLog:
-        log = SimLog(zeroing=not self.group.bugs.no_zeroing, intents=not self.group.bugs.no_intent)
+        log = SimLog(zeroing=not self.group.bugs.no_zeroing)
         log.on_cut = self._check_cut
         log.crash_point = self._crash_point
         return log

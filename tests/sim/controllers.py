@@ -43,6 +43,9 @@ class Metadata:
             self.starts[replica] = start
             store, unclean, corrupt = arguments
             return self.state.register(replica, store, unclean=unclean, corrupt=corrupt)
+        if name == "elect_unfenced":  # planted
+            self.state.view = self.state.view._replace(master=NO_MASTER)
+            name = "elect"
         return bool(getattr(self.state, name)(*arguments))
 
 
@@ -119,9 +122,8 @@ class ControllerNode(Node):
         state = self.metadata.state
         decision = watch.decide(state, self.clock())
         if self.cluster.bugs.elects_without_fence and isinstance(decision, Depose):
-            decision = watch._elect(state, self.clock(), 0, "", without=state.view.master)
-            if decision is None and state.view.master != NO_MASTER:
-                return 0
+            best = watch._elect(state, self.clock(), 0, "", without=state.view.master)
+            return self._propose("elect_unfenced", best[:3]) if best is not None else 0
         return self._propose_decision(decision)
 
     def _propose_decision(self, decision: Elect | Depose | None) -> int:

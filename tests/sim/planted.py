@@ -21,7 +21,6 @@ class Bugs:
     no_quarantine: bool = False
     # of their disks
     no_zeroing: bool = False
-    no_intent: bool = False
     ack_before_flush: bool = False
     bad_record_is_torn: bool = False
     # of voters

@@ -30,14 +30,13 @@ def is_record(data: bytes | bytearray) -> bool:
 
 
 class SimLog:
-    def __init__(self, *, zeroing: bool = True, intents: bool = True) -> None:
+    def __init__(self, *, zeroing: bool = True) -> None:
         self.cells = bytearray()  # what the page cache holds
         self.synced = bytearray()  # what the disk holds
         self.epochs = Epochs()
         self.min_offset = self.max_offset = self.flushed_offset = 0
         self.intent: int | None = None
         self.zeroing = zeroing
-        self.intents = intents
         self.on_cut: Callable[[int], None] = lambda offset: None
         self.crash_point: Callable[[], None] = lambda: None  # may raise
 
@@ -58,9 +57,8 @@ class SimLog:
 
     def truncate(self, offset: int) -> None:
         self.on_cut(offset)
-        if self.intents:
-            self.intent = offset
-            self.crash_point()
+        self.intent = offset
+        self.crash_point()
         self._finish_truncation(offset)
         self.max_offset = offset
         self.flushed_offset = min(self.flushed_offset, offset)
