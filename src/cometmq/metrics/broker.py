@@ -11,6 +11,7 @@ from cometmq.broker.stats import GROUP_GET_NUMS, GROUP_GET_SIZE, TOPIC_PUT_NUMS,
 from cometmq.metrics.controller import controller_families
 from cometmq.metrics.exposition import COUNTER, GAUGE, HISTOGRAM, Family
 from cometmq.metrics.net import net_families
+from cometmq.metrics.replica import replica_families
 
 if TYPE_CHECKING:
     from cometmq.broker.broker import Broker
@@ -30,6 +31,7 @@ def broker_families(broker: Broker) -> Iterator[Family]:
     yield from _waiting(broker)
     yield from _clients(broker)
     yield from controller_families(broker.group.controller if broker.group is not None else None)
+    yield from replica_families(broker.group)
     yield from _process()
     yield from net_families(broker.net_metrics, "broker")
 
