@@ -118,10 +118,10 @@ class Broker:
             now_ms=now_ms,
         )
         self.offsets = ConsumerOffsets(enable_lmq=config.enable_lmq)
+        bloom = BloomFilter.of(config.max_error_rate_of_bloom_filter, config.expect_consumer_num_use_filter)
+        config.bit_map_length_consume_queue_ext = bloom.bit_count  # calculated, whatever the file says
         self.filter_data = FilterData(
-            bloom=BloomFilter.of(
-                config.max_error_rate_of_bloom_filter, config.expect_consumer_num_use_filter
-            ),
+            bloom=bloom,
             clean_time_span_ms=lambda: config.filter_data_clean_time_span,
             now_ms=now_ms,
         )

@@ -93,7 +93,7 @@ RATES = "rates depend on the moment of sampling"
 LOAD = "rates, load, times and sizes of two programs"
 OWN = "rates, times and object names of the Java consumer itself"
 MEASURED = "measured times"
-SETTINGS = "we have a few settings more, and print bitMapLengthConsumeQueueExt as configured"
+SETTINGS = "we have a few settings more"
 EVALUATED = "eval: we evaluate the filter also where there is no consume queue extension"
 
 TOPICS = [

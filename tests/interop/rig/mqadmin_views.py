@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 
 NUMBER = re.compile(r"-?\d+(\.\d+)?(E-?\d+)?")
-# The Java broker prints the length that its Bloom filter calculated over the configured one; ours the configured one.
-CALCULATED = {"bitMapLengthConsumeQueueExt"}
 
 
 def whole(text: str) -> object:
@@ -63,10 +61,10 @@ def keys(text: str) -> object:
 
 
 def settings(text: str) -> object:
-    """``name=value`` of each setting, without what the Java broker calculates."""
+    """``name=value`` of each setting."""
     pairs = (line.partition("=") for line in text.splitlines() if "=" in line and "====" not in line)
     found = {name.strip(): value.strip() for name, _, value in pairs}
-    return [f"{name}={value}" for name, value in sorted(found.items()) if name not in CALCULATED]
+    return [f"{name}={value}" for name, value in sorted(found.items())]
 
 
 def only_settings_of(reference: str, text: str) -> str:

@@ -50,6 +50,21 @@ async def settings_of(client: Any) -> tuple[dict[str, str], dict[str, int]]:
     return dict(line.split("=", 1) for line in lines), version
 
 
+@pytest.mark.parametrize(("groups", "bits"), [(32, "112"), (100, "336")])
+def test_length_of_bit_maps_is_what_the_filter_calculates(
+    run: Any, tmp_path: Path, groups: int, bits: str
+) -> None:
+    """As the Java broker: bitMapLengthConsumeQueueExt of the file counts for nothing."""
+
+    async def main() -> None:
+        wanted = {"expect_consumer_num_use_filter": groups, "bit_map_length_consume_queue_ext": 64}
+        async with live_broker(tmp_path, **wanted) as live:
+            settings, _ = await settings_of(live.client())
+            assert settings["bitMapLengthConsumeQueueExt"] == bits
+
+    run(main())
+
+
 def test_settings_change_while_running_and_the_file_is_written_anew(run: Any, tmp_path: Path) -> None:
     """broker.md L row 46."""
     file = tmp_path / "broker.conf"
