@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import threading
-from pathlib import Path
 from typing import Any
 
 import pytest
 from rig.clients import Admin, JavaClients, Json, Producer
+from rig.saved import saved_offsets
 from rig.servers import Cluster, Foundry
 from rig.waiting import wait_for
 
@@ -144,12 +143,13 @@ def test_messages_and_offsets_survive_a_restart(
     producer = java.producer(cluster.namesrv, options=QUICK)
     producer.send_many({"topic": topic, "body": f"m{i}", "keys": f"k{i}"} for i in range(40))
     consumer = java.push(cluster.namesrv, group, {topic: "*"}, options={"persistConsumerOffsetInterval": 200})
-    consumer.wait_count(40)
+    consumer.wait_consumed(40)
     consumer.stop()
     queues = [f"{topic}@broker-a@{number}" for number in range(4)]
     if ending == "kill":
         wait_for(
-            lambda: _saved(broker.directory, topic, group) == [10] * 4, "the offsets in consumerOffset.json"
+            lambda: saved_offsets(broker.directory / "store", topic, group) == [10] * 4,
+            "the offsets in consumerOffset.json",
         )
     producer.send_many({"topic": topic, "body": f"n{i}"} for i in range(8))
     getattr(broker, ending)()
@@ -162,11 +162,3 @@ def test_messages_and_offsets_survive_a_restart(
     assert set(again.bodies) == {f"n{i}" for i in range(8)}
     (found,) = admin.call("byKey", topic=topic, key="k17", count=10, begin=0)
     assert found["body"] == "m17"
-
-
-def _saved(directory: Path, topic: str, group: str) -> list[int]:
-    """The offsets in the broker's file; it writes bare integer keys, which is no JSON."""
-    file = directory / "store" / "config" / "consumerOffset.json"
-    text = file.read_text() if file.exists() else ""
-    table = re.search(rf'"{topic}@{group}"\s*:\s*\{{([^}}]*)\}}', text)
-    return [int(value) for value in re.findall(r":\s*(\d+)", table.group(1))] if table else []
