@@ -43,7 +43,9 @@ ROWS = {
 @pytest.mark.parametrize("row", ROWS)
 def test_row_of_the_fault_matrix(row: str, tmp_path: Path) -> None:
     some, count = ROWS[row]
-    print(row, count * TIMES, asyncio.run(run_trial(tmp_path, some * count * TIMES)))
+    # Locks are in the memory of the replicas, as in 4.9: when all of them are killed nobody remembers.
+    without = ("H11",) if row == "F-04" else ()
+    print(row, count * TIMES, asyncio.run(run_trial(tmp_path, some * count * TIMES, without=without)))
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from cometmq.errors import CometMQError, ConnectionLost, Timeout
 from cometmq.net.client import RemotingClient
 from cometmq.net.config import NetConfig
 from cometmq.protocol.command import RemotingCommand
-from cometmq.testing.group_processes import HOST, GroupProcesses
+from cometmq.testing.group_processes import GroupProcesses
 
 ASK_MS = 1_000
 WAIT_S = 60.0
@@ -39,7 +39,7 @@ class GroupControl:
         return await self._ask(self.group.address(number))
 
     async def controller_status(self, number: int) -> dict[str, Any] | None:
-        return await self._ask(f"{HOST}:{self.group.voters[number]}")
+        return await self._ask(self.group.controller_address(number))
 
     async def _ask(self, address: str) -> dict[str, Any] | None:
         try:
@@ -87,7 +87,7 @@ class GroupControl:
             leader = await self.controller_leader()
             if leader != number:
                 await self.tell(
-                    f"{HOST}:{self.group.voters[leader]}",
+                    self.group.controller_address(leader),
                     ControllerCode.TRANSFER_LEADERSHIP,
                     TransferBody(number),
                 )

@@ -24,6 +24,7 @@ from typing import Self
 from cometmq.controller.config import CONTROLLER_KEYS
 
 HOST = "127.0.0.1"
+NAME_SERVER = 0  # its number among the processes
 START_LIMIT_S = 60.0
 STOP_LIMIT_S = 30.0
 PORT_RANGE = (12_000, 32_000)
@@ -72,7 +73,7 @@ class GroupProcesses:
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
         self._name_server: subprocess.Popen[bytes] | None = None
         ports = free_ports(1 + brokers * (PORTS_PER_BROKER + 1))
-        self.name_server = f"{HOST}:{ports[0]}"
+        self.name_server = f"{self.host_of(NAME_SERVER)}:{ports[0]}"
         blocks = [free_block(PORTS_PER_BROKER) for _ in self.ids]
         self._main_ports = {number: block + 2 for number, block in zip(self.ids, blocks, strict=True)}
         voters = [*self.ids, brokers + 1] if witness else self.ids
@@ -101,14 +102,20 @@ class GroupProcesses:
             self.wait_ready(number)
 
     def start_name_server(self) -> None:
-        arguments = ["nameserver", "--host", HOST, "--port", self.name_server.rpartition(":")[2]]
+        arguments = [
+            "nameserver",
+            "--host",
+            self.host_of(NAME_SERVER),
+            "--port",
+            self.name_server.rpartition(":")[2],
+        ]
         witness = next((voter for voter in self.voters if voter not in self.ids), 0)
         if witness:
             own = {key: value for key, value in self.settings.items() if key in CONTROLLER_KEYS}
             own |= {"controllerPeers": self.peers, "controllerSelfId": str(witness)}
             own["kvConfigPath"] = str(self.directory / "nameserver" / "kvConfig.json")
             arguments += [part for key, value in own.items() for part in ("-o", f"{key}={value}")]
-        self._name_server = self._spawn("nameserver", arguments)
+        self._name_server = self._spawn("nameserver", [*self.command_of(NAME_SERVER), *arguments])
         _wait_for(lambda: "ready" in self.output("nameserver"), "the NameServer", self._name_server)
 
     def launch(self, number: int) -> None:
@@ -117,7 +124,7 @@ class GroupProcesses:
         arguments = ["broker", "-n", self.name_server]
         for key, value in pairs.items():
             arguments += ["-o", f"{key}={value}"]
-        self.processes[number] = self._spawn(f"broker-{number}", arguments)
+        self.processes[number] = self._spawn(f"broker-{number}", [*self.command_of(number), *arguments])
 
     def wait_ready(self, number: int) -> None:
         mark = f"pid={self.processes[number].pid}"
@@ -131,8 +138,8 @@ class GroupProcesses:
         return {
             "brokerName": self.name,
             "brokerId": str(number),
-            "brokerIP1": HOST,
-            "bindAddress": HOST,
+            "brokerIP1": self.host_of(number),
+            "bindAddress": self.host_of(number),
             "listenPort": str(self._main_ports[number]),
             "storePathRootDir": str(self.store(number)),
             "enableControllerMode": "true",
@@ -142,13 +149,24 @@ class GroupProcesses:
 
     @property
     def peers(self) -> str:
-        return ";".join(f"{voter}-{HOST}:{port}" for voter, port in self.voters.items())
+        return ";".join(f"{voter}-{self.controller_address(voter)}" for voter in self.voters)
 
     def store(self, number: int) -> Path:
         return self.directory / f"store-{number}"
 
     def address(self, number: int) -> str:
-        return f"{HOST}:{self._main_ports[number]}"
+        return f"{self.host_of(number)}:{self._main_ports[number]}"
+
+    def controller_address(self, voter: int) -> str:
+        return f"{self.host_of(voter if voter in self.ids else NAME_SERVER)}:{self.voters[voter]}"
+
+    def host_of(self, number: int) -> str:
+        """Where a broker, or the NameServer, listens."""
+        return HOST
+
+    def command_of(self, number: int) -> list[str]:
+        """What runs a broker, or the NameServer."""
+        return [sys.executable, "-m", "cometmq"]
 
     def id_of(self, address: str) -> int:
         return next(number for number in self.ids if self.address(number) == address)
@@ -202,10 +220,10 @@ class GroupProcesses:
             return (self.directory / f"{who}.log").read_text(errors="replace")
         return ""
 
-    def _spawn(self, who: str, arguments: list[str]) -> subprocess.Popen[bytes]:
+    def _spawn(self, who: str, command: list[str]) -> subprocess.Popen[bytes]:
         with (self.directory / f"{who}.log").open("ab") as file:
             return subprocess.Popen(
-                [sys.executable, "-m", "cometmq", *arguments],
+                command,
                 stdout=file,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,

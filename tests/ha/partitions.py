@@ -1,0 +1,101 @@
+"""Faults of the network between brokers (ha.md 12.6, F-08 to F-14); clients reach everybody all the time."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+from ha.faults import Trial
+from ha.network import NetworkedGroup
+
+LONG_S = 4.0  # longer than every timeout that could act
+
+
+def _group(trial: Trial) -> NetworkedGroup:
+    assert isinstance(trial.group, NetworkedGroup)
+    return trial.group
+
+
+async def _for_a_while(trial: Trial) -> None:
+    """Sends go on at the other side while the cut lasts, and after it has healed."""
+    await trial.recovered()
+    await asyncio.sleep(LONG_S)
+    _group(trial).network.heal()
+
+
+async def isolate_master(trial: Trial) -> None:
+    """F-08: nobody but clients hears it; what it takes it must not acknowledge."""
+    group, master = _group(trial), await trial.master()
+    trial.note("cut the master off")
+    group.network.part([master], [number for number in group.everybody if number != master])
+    await _for_a_while(trial)
+
+
+async def isolate_master_from_brokers(trial: Trial) -> None:
+    """F-11: it still reaches the NameServer, which must not take it for the master any more."""
+    group, master = _group(trial), await trial.master()
+    trial.note("cut the master off from the other brokers")
+    group.network.part([master], [number for number in group.ids if number != master])
+    await _for_a_while(trial)
+
+
+async def isolate_follower(trial: Trial) -> None:
+    group = _group(trial)
+    follower = random.choice(await trial.followers())
+    trial.note("cut a follower off")
+    group.network.part([follower], [number for number in group.everybody if number != follower])
+    await _for_a_while(trial)
+
+
+async def mute_master(trial: Trial) -> None:
+    """F-10: it hears the others, they do not hear it."""
+    group, master = _group(trial), await trial.master()
+    trial.note("cut what the master sends")
+    for number in group.ids:
+        if number != master:
+            group.network.cut(master, number)
+    await _for_a_while(trial)
+
+
+async def deafen_master(trial: Trial) -> None:
+    """F-10: the others hear it, it does not hear them."""
+    group, master = _group(trial), await trial.master()
+    trial.note("cut what is sent to the master")
+    for number in group.ids:
+        if number != master:
+            group.network.cut(number, master)
+    await _for_a_while(trial)
+
+
+async def cut_one_link(trial: Trial) -> None:
+    """F-10: one direction of one link."""
+    group = _group(trial)
+    sender, receiver = random.sample(group.ids, 2)
+    trial.note("cut one direction of one link")
+    group.network.cut(sender, receiver)
+    await asyncio.sleep(LONG_S)
+    await _for_a_while(trial)
+
+
+async def cut_controllers(trial: Trial) -> None:
+    """F-14: the controllers do not hear each other, streams of replicas are fine: sends at insync go on."""
+    group = _group(trial)
+    epoch = await _epoch(trial)
+    trial.note("cut the controllers off from each other")
+    for receiver in group.ids:
+        for sender in group.ids:
+            if sender != receiver:
+                for voter in group.ids:
+                    group.network.cut(sender, receiver, group.voters[voter])
+    await asyncio.sleep(LONG_S)
+    before = trial.load.acknowledged
+    await trial.recovered()
+    assert trial.load.acknowledged > before
+    assert await _epoch(trial) == epoch, "somebody was elected without controllers"
+    await asyncio.sleep(LONG_S)
+    await trial.recovered()
+    group.network.heal()
+
+
+async def _epoch(trial: Trial) -> int:
+    return max(status["epoch"] for status in (await trial.control.statuses()).values())
