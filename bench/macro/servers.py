@@ -41,15 +41,18 @@ class Broker:
 
 class Comet(Broker):
     name = "comet"
+    nameserver_port = 0
+    pure = False  # run the source of the compiled modules
 
     def start(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
         options = [part for key, value in self.options.items() for part in ("-o", f"{key}={value}")]
         self.log = open(self.directory / "log", "ab")  # noqa: SIM115 - closed in stop()
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "cometmq", "standalone", "--port", str(self.port), "--nameserver-port", "0",
-             "--store", str(self.directory / "store"), "--log-level", "warning", *options],
-            stdout=self.log, stderr=self.log,
+            [sys.executable, "-m", "cometmq", "standalone", "--port", str(self.port),
+             "--nameserver-port", str(self.nameserver_port), "--store", str(self.directory / "store"),
+             "--log-level", "warning", *options],
+            stdout=self.log, stderr=self.log, env=os.environ | ({"COMETMQ_PURE": "1"} if self.pure else {}),
         )  # fmt: skip
         self.pid = self.process.pid
 

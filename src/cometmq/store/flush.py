@@ -3,7 +3,9 @@
 Theory of operation. Writers only touch mapped memory. LogFlusher notes the end of the log, syncs the files up to it
 and then publishes it as `flushed_offset`. With ASYNC_FLUSH that happens every 500 ms if four pages are dirty, and
 every 10 s in any case. With SYNC_FLUSH somebody waits: a waiter is (end offset, callback), all waiters that came
-while a sync was running are served by the next one (group commit).
+while a sync was running are served by the next one (group commit). Whoever was answered a moment ago is likely to
+send again: a sync begins when as many wait as were there before, or after a fraction of a sync's time. Otherwise the
+first to come back would have a sync of its own, and the others wait for two.
 
 A failed sync. After an error the kernel takes the pages for clean although they are not on disk, so a later,
 successful sync proves nothing. Therefore: all waiters fail, `healthy` goes False (the store takes no more
@@ -34,6 +36,9 @@ from cometmq.store.scan_cy import STOP_BAD, scan_records
 
 PAGE_SIZE = 4096
 SYNC_IDLE_S = 0.010  # with SYNC_FLUSH: how long messages that nobody waits for stay unflushed
+GATHER_SHARE = 0.4  # of the time of a sync: how long the next one waits for those who were just answered
+GATHER_S_MAX = 0.002
+GATHER_STEP_S = 0.000_2
 REPAIR_INTERVAL_S = 1.0
 REWRITE_STEP = 1 << 20  # bytes
 FAILED_SYNC_FILE = "fsync-failed"
@@ -75,6 +80,8 @@ class LogFlusher:
         self.failure_count = 0
         self._wake = threading.Event()
         self._stopping = False
+        self._sync_s = 0.0  # what the last sync took
+        self._expected = 0  # waiters that were there after it, answered ones included
         self._new: deque[Waiter] = deque()  # loop appends, thread takes
         self._waiting: deque[Waiter] = deque()  # loop only, in order of their deadlines
         self._descriptors: dict[int, int] = {}  # file start -> descriptor, thread only
@@ -171,7 +178,15 @@ class LogFlusher:
             self._wake.wait(self.config.flush_interval_commit_log / 1000)
         self._wake.clear()
 
+    def _gather(self) -> None:
+        """Let those who were answered a moment ago join the next sync."""
+        until = time.monotonic() + min(self._sync_s * GATHER_SHARE, GATHER_S_MAX)
+        while len(self._new) < self._expected and time.monotonic() < until:
+            time.sleep(GATHER_STEP_S)
+
     def _round(self, thorough: bool) -> None:
+        if len(self._new) < self._expected:
+            self._gather()
         waiters = self._take_waiters()
         dirty = self._log.end_offset - self.flushed_offset
         least = self.config.flush_commit_log_least_pages * PAGE_SIZE
@@ -179,6 +194,9 @@ class LogFlusher:
             self._note_idle()
         elif waiters or thorough or self._sync_mode or dirty >= least:
             self.flush()
+        while self._new and self._new[0].end_offset <= self.flushed_offset:
+            waiters.append(self._new.popleft())  # appended before the sync began
+        self._expected = len(waiters) + len(self._new)
         if waiters:
             self._deliver(waiters, self.healthy)
 
@@ -206,6 +224,7 @@ class LogFlusher:
         with self._lock:
             timestamp_ms = self._log.last_store_timestamp_ms
             end = self._log.end_offset
+            began = time.monotonic()
             try:
                 for file in self._files(self.flushed_offset, end):
                     self._sync(file)
@@ -213,6 +232,7 @@ class LogFlusher:
                 self._fail(error)
                 return False
             self.flushed_offset = end
+            self._sync_s = time.monotonic() - began
             if timestamp_ms:
                 self.checkpoint.physic_msg_timestamp_ms = timestamp_ms
             self._close_descriptors(up_to=end)

@@ -1,0 +1,109 @@
+"""Figures of a broker's life that no load row shows: start-up, memory, many queues, reading far behind.
+
+Each function measures one broker and returns named figures; ``__main__`` compares them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from bench.macro.servers import Broker, drop_pages, wait_for_port
+
+MESSAGES = 1_000_000
+FAR_BEHIND_SECONDS = 8
+LIGHT_RATE = 2_000  # sends a second while somebody reads far behind
+
+Load = Callable[..., dict[str, Any]]
+
+
+def process_start_s(pid: int) -> float:
+    """When a process began, on the clock of time.clock_gettime(CLOCK_BOOTTIME)."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[19]) / os.sysconf("SC_CLK_TCK")
+
+
+def anonymous_mb(pid: int) -> float:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("RssAnon:"):
+            return int(line.split()[1]) / 1024
+    return 0.0
+
+
+def ready_ms(broker: Broker, mqload: Path) -> float:
+    """Start a broker; from the start of its process to the first send that it accepted."""
+    starting = threading.Thread(target=broker.start)
+    starting.start()
+    subprocess.run(
+        [str(mqload), "ready", "-addr", broker.address], check=True, capture_output=True, timeout=120
+    )
+    done_s = time.clock_gettime(time.CLOCK_BOOTTIME)
+    starting.join()
+    return (done_s - process_start_s(broker.pid)) * 1000
+
+
+def start_up(broker: Broker, mqload: Path, load: Load) -> dict[str, float]:
+    """Empty; with a million messages after a clean stop; after kill -9. And the memory they leave."""
+    figures = {"empty, ms": ready_ms(broker, mqload)}
+    load(broker, f"send -size 1024 -conns 8 -inflight 32 -count {MESSAGES} -busyok -topic million")
+    figures["anonymous MB after a million"] = anonymous_mb(broker.pid)
+    broker.stop()
+    figures["after a clean stop, ms"] = ready_ms(broker, mqload)
+    load(broker, "send -size 1024 -conns 8 -inflight 32 -count 20000 -busyok -topic million -create=false")
+    broker.stop(kill=True)
+    figures["after kill -9, ms"] = ready_ms(broker, mqload)
+    broker.stop()
+    return figures
+
+
+def many_queues(broker: Broker, mqload: Path, load: Load) -> dict[str, float]:
+    """10,000 topics x 8: created; ours also written and read (the Java broker runs out of descriptors there)."""
+    broker.start()
+    wait_for_port(broker.port)
+    began = time.monotonic()
+    load(broker, "create -topics 10000 -queues 8 -topic many")
+    figures = {"create, s": time.monotonic() - began, "anonymous MB": anonymous_mb(broker.pid)}
+    if broker.name == "comet":
+        topics = "-topics 10000 -queues 8 -topic many -create=false"
+        sent = load(broker, f"send -size 128 -conns 8 -inflight 32 -count 160000 -busyok {topics}")
+        pulled = load(broker, f"pull -conns 4 -seconds 0 {topics}")
+        figures |= {"sent": sent["msgs"], "pulled": pulled["msgs"], "send errors": sent["errors"]}
+    broker.stop()
+    return figures
+
+
+def far_behind(broker: Broker, mqload: Path, load: Load) -> dict[str, float]:
+    """Light sends alone, then the same while a consumer reads everything from disk."""
+    broker.start()
+    wait_for_port(broker.port)
+    load(broker, "send -size 1024 -conns 8 -inflight 32 -count 800000 -busyok -topic behind")
+    broker.stop()
+    drop_pages(broker.directory)
+    broker.start()
+    wait_for_port(broker.port)
+    light = (
+        f"send -size 1024 -conns 1 -inflight 8 -rate {LIGHT_RATE} -seconds {FAR_BEHIND_SECONDS} -topic light"
+    )
+    load(broker, light)  # warms what has just started
+    alone = load(broker, light)
+    reader = subprocess.Popen(
+        [str(mqload), "pull", "-addr", broker.address, "-pid", str(broker.pid), "-conns", "4", "-seconds", "0",
+         "-create=false", "-topic", "behind"],
+        stdout=subprocess.PIPE,
+    )  # fmt: skip
+    beside = load(broker, light)
+    printed, _ = reader.communicate(timeout=300)
+    broker.stop()
+    alone_us, beside_us = alone["latency_us"]["p99"], beside["latency_us"]["p99"]
+    return {
+        "read, messages/s": json.loads(printed)["msgs_per_s"],
+        "send p99 alone, us": alone_us,
+        "send p99 beside, us": beside_us,
+        "send p99 beside / alone": round(beside_us / alone_us, 2),
+    }
