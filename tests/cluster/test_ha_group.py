@@ -16,11 +16,18 @@ from ha_group_kit import (
     until_async,
 )
 from ha_kit import send_many
-from wire_client import until
+from wire_client import WireClient, until
 
 from cometmq import Client
-from cometmq.protocol.codes import ResponseCode
-from cometmq.testing.group_processes import GroupProcesses
+from cometmq.broker.broker import Broker
+from cometmq.broker.config import BrokerConfig
+from cometmq.broker.ha.replica import Standing
+from cometmq.clock import boot_ms
+from cometmq.protocol.bodies.locks import LockBatchRequestBody, LockBatchResponseBody
+from cometmq.protocol.codes import RequestCode, ResponseCode
+from cometmq.protocol.message import MessageQueue
+from cometmq.protocol.properties import encode_properties
+from cometmq.testing.group_processes import GroupProcesses, free_ports
 
 
 def test_sends_are_confirmed_by_all_and_every_log_is_the_same(run: Any, tmp_path: Path) -> None:
@@ -160,3 +167,80 @@ async def _kill_and_rejoin(group: GroupProcesses) -> None:
 async def _confirmed(client: Client, group: GroupProcesses, end: int) -> bool:
     found = [await client.admin.ha_status(group.address(number)) for number in group.ids]
     return all(status is not None and status["confirmOffset"] >= end for status in found)
+
+
+def test_delayed_messages_and_locks_go_on_at_the_next_master(run: Any, tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running_group(tmp_path, message_delay_level="1s 2s") as group:
+            first = await group.elected()
+            client = group.client(first)
+            queue = MessageQueue(topic="T", broker_name="G", queue_id=0)
+            lock = LockBatchRequestBody(client_id="c1", consumer_group="CG", mq_set=[queue])
+            await until(lambda: member(first).core.may_grant(boot_ms()))
+            granted = await client.call(RequestCode.LOCK_BATCH_MQ, body=lock.encode())
+            assert LockBatchResponseBody.decode(granted.body).lock_ok_mq_set == [queue]
+            assert all(follower.locks.owner("CG", queue) == "c1" for follower in group.followers)
+            delayed = await client.send("T", b"later", properties=encode_properties({"DELAY": "2"}))
+            assert delayed.code == 0
+            assert await first.group.hand_over() is None
+            second = await group.elected()
+            assert second is not first
+            other = LockBatchRequestBody(client_id="c2", consumer_group="CG", mq_set=[queue])
+            await until(lambda: member(second).has_lease)
+            refused = await group.client(second).call(RequestCode.LOCK_BATCH_MQ, body=other.encode())
+            assert LockBatchResponseBody.decode(refused.body).lock_ok_mq_set == []
+            await until(lambda: second.store.max_offset("T", 0) == 1, limit_s=20)
+            await until(lambda: first.delay.offsets().get(2) == 1)
+            assert first.delay.pending == 0
+
+    run(main())
+
+
+def test_without_controllers_sends_go_on_and_locks_do_not(run: Any, tmp_path: Path) -> None:
+    """NOLEASE: confirmation is protected by epochs, what only one may grant is not."""
+
+    async def main() -> None:
+        async with running_group(tmp_path) as group:
+            master = await group.elected()
+            client = group.client(master)
+            for broker in group.brokers.values():
+                await asyncio.to_thread(broker.group.controller.stop)
+            await until(lambda: not member(master).has_lease)
+            assert set(await send_many(client, "T", 20)) == {0}
+            assert member(master).core.standing(boot_ms()) is Standing.NOLEASE
+            lock = LockBatchRequestBody(client_id="c", consumer_group="CG", mq_set=[])
+            refused = await client.call(RequestCode.LOCK_BATCH_MQ, body=lock.encode())
+            assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
+
+    run(main())
+
+
+def test_the_keys_of_a_dledger_group_start_a_group(run: Any, tmp_path: Path) -> None:
+    async def main() -> None:
+        ports = free_ports(3)
+        peers = ";".join(f"n{number}-127.0.0.1:{port}" for number, port in enumerate(ports))
+        brokers = []
+        for number in range(3):
+            settings = {
+                "enableDLegerCommitLog": "true", "dLegerGroup": "G", "dLegerPeers": peers,
+                "dLegerSelfId": f"n{number}", "brokerName": "G", "storePathRootDir": str(tmp_path / str(number)),
+                "brokerIP1": "127.0.0.1", "bindAddress": "127.0.0.1", "listenPort": "0",
+                "mappedFileSizeCommitLog": "262144", "maxHashSlotNum": "1000", "maxIndexNum": "4000",
+            }  # fmt: skip
+            broker = Broker(BrokerConfig.from_properties(settings))
+            await broker.start()
+            brokers.append(broker)
+        try:
+            await until(lambda: any(member(broker).is_serving for broker in brokers), limit_s=30)
+            master = next(broker for broker in brokers if member(broker).is_serving)
+            await until(lambda: len(member(master).core.view.sync_set) == 3, limit_s=30)
+            assert member(master).core.view.ack_replicas == 2
+            assert {broker.replica_id for broker in brokers} == {1, 2, 3}
+            client = WireClient(master.address)
+            assert set(await send_many(client, "T", 20)) == {0}
+            await client.close()
+        finally:
+            for broker in brokers:
+                await broker.stop()
+
+    run(main())

@@ -116,6 +116,13 @@ class QueueLocks:
         else:
             self._groups.setdefault(group, {})[queue] = QueueLock(client_id, self._now_ms())
 
+    def renew_all(self) -> None:
+        """A new master does not know when its locks were renewed last: all have their whole life before them."""
+        now = self._now_ms()
+        for table in self._groups.values():
+            for held in table.values():
+                held.renewed_ms = now
+
     def clear(self) -> None:
         self._groups.clear()
 

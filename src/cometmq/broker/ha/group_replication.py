@@ -17,7 +17,7 @@ from cometmq.broker.ha.acknowledgements import Acknowledgements
 from cometmq.broker.ha.guard import GroupGuard
 from cometmq.broker.ha.member import Member
 from cometmq.broker.ha.member_files import MemberFiles, refuse_dledger_store
-from cometmq.broker.ha.meta_items import MetaItems
+from cometmq.broker.ha.meta_items import Item, MetaItems
 from cometmq.broker.ha.meta_stream import MetaStream
 from cometmq.broker.ha.peer_link import PeerLink
 from cometmq.broker.ha.replica import ReplicaRole
@@ -59,6 +59,7 @@ class GroupReplication:
         self._member: Member | None = None
         self._meta: MetaStream | None = None
         self.guard = GroupGuard(broker, self)
+        self._held: tuple[int, list[Item]] | None = None  # offsets, and what must be confirmed before they go
         self._joining: asyncio.Task[None] | None = None
         self.server = HaServer(
             config, broker.store, Acknowledgements(config), replica_link=lambda: PeerLink(self.member)
@@ -196,11 +197,20 @@ class GroupReplication:
             self._meta.publish([self._meta.items.groups()])
 
     def _publish_offsets(self) -> None:
-        if self.member.is_master:
-            items = self.meta.items
-            self.meta.publish(items.offsets() + items.locks() + items.changed_access())
-        elif self._broker.offsets.changed:
+        """Offsets go to the followers once everything is confirmed that was written before they were looked at."""
+        if not self.member.is_master:
+            self._held = None
             self._broker.offsets.changed = set()
+            return
+        items, confirmed = self.meta.items, self.member.core.confirm
+        self.meta.publish(items.locks() + items.changed_access())
+        if self._held is None:
+            self._held = (self.member.log.max_offset, items.offsets())
+        end, found = self._held
+        if confirmed >= end:
+            self._held = None
+            self.meta.publish(found)
+            items.published(found)
 
     # -- planned switch -------------------------------------------------------------------------------------------
 

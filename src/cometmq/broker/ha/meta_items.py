@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 Item = dict[str, Any]
+Delays = tuple[dict[int, int], dict[int, int]]  # level -> offset, of delay levels and of timers
 
 
 class MetaItems:
@@ -36,7 +37,8 @@ class MetaItems:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._delays: tuple[dict[int, int], dict[int, int]] | None = None
+        self._delays: Delays = ({}, {})  # as followers may know them: their deliveries are confirmed
+        self._looked: Delays | None = None
         self._access: dict[str, dict[str, int]] | None = None
 
     # -- made on the master ---------------------------------------------------------------------------------------
@@ -47,7 +49,7 @@ class MetaItems:
             {"kind": "topics", "text": broker.topics.file_text()},
             self.groups(),
             {"kind": "all-offsets", "text": broker.offsets.file_text()},
-            {"kind": "delays", "delay": broker.delay.offsets(), "timer": broker.timers.offsets()},
+            {"kind": "delays", "delay": self._delays[0], "timer": self._delays[1]},
             {"kind": "locks", "all": _encoded(broker.locks.entries())},
             *self.access(),
         ]
@@ -62,19 +64,37 @@ class MetaItems:
     def groups(self) -> Item:
         return {"kind": "groups", "text": json_java.dumps(self._broker.groups.snapshot())}
 
+    def begin(self) -> None:
+        """We are master now."""
+        self._delays = self._present_delays()
+        self._looked = None
+        self._broker.offsets.changed = set()
+
+    def _present_delays(self) -> Delays:
+        return self._broker.delay.offsets(), self._broker.timers.offsets()
+
     def offsets(self) -> list[Item]:
-        """Consumer and delay offsets that changed since the last call."""
+        """Consumer and delay offsets that changed since the last call.
+
+        To be published when the log is confirmed up to its present end: a delay level is past a message whose copy
+        at its target must not be missing where the offset is known.
+        """
         broker = self._broker
         items: list[Item] = []
         changed, broker.offsets.changed = broker.offsets.changed, set()
         if changed:
             table = [(group, topic, broker.offsets.queues(group, topic)) for group, topic in changed]
             items.append({"kind": "offsets", "table": table})
-        delays = (broker.delay.offsets(), broker.timers.offsets())
-        if delays != self._delays:
-            self._delays = delays
+        delays = self._present_delays()
+        if delays != self._looked:
+            self._looked = delays
             items.append({"kind": "delays", "delay": delays[0], "timer": delays[1]})
         return items
+
+    def published(self, items: list[Item]) -> None:
+        for item in items:
+            if item["kind"] == "delays":
+                self._delays = (item["delay"], item["timer"])
 
     def locks(self) -> list[Item]:
         """Queue locks that changed since the last call."""

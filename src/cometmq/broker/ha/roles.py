@@ -34,6 +34,9 @@ class BrokerRoles:
         self.forward_until = 0
         broker.config.following = False
         broker.config.broker_id = 0
+        broker.locks.renew_all()
+        assert broker.group is not None
+        broker.group.meta.items.begin()
         self._tell()
 
     def serving(self) -> None:
