@@ -124,12 +124,20 @@ class GroupGuard:
             serialize_type=command.serialize_type,
         )  # fmt: skip
         try:
+            connection = await self._broker.client.connection(address, FORWARD_TIMEOUT_MS)
             if command.is_oneway:
                 await self._broker.client.invoke_oneway(address, passed_on)
                 return command.response()
-            answer = await self._broker.client.invoke(address, passed_on, FORWARD_TIMEOUT_MS)
         except CometMQError as error:
             log.info("not forwarded code=%d master=%s: %s", command.code, address, error)
+            return None
+        try:
+            answer = await connection.begin(passed_on, FORWARD_TIMEOUT_MS)
+        except CometMQError as error:
+            log.info("forwarded without answer code=%d master=%s: %s", command.code, address, error)
+            if command.code in SENDS:
+                # It may have been stored. Neither "surely not" nor a second attempt of ours would be right.
+                return command.response(ResponseCode.SYSTEM_ERROR, f"the master did not answer: {error}")
             return None
         if answer.code == ResponseCode.SERVICE_NOT_AVAILABLE:
             return None
