@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from cometmq.client.client import Client
+from cometmq.demo.charts import DepthChart, WaitingChart, charted
 from cometmq.demo.children import Child, Children
 from cometmq.demo.load import Crowd, Load, percentile
-from cometmq.demo.plan import FOLLOWERS, QUEUES, STEPS_TOPIC, TICK_S, TOPIC, Plan, group_of
+from cometmq.demo.plan import FOLLOWERS, QUEUES, STEPS_TOPIC, TICK_S, TOPIC, Plan
 from cometmq.demo.screen import Screen, milliseconds
 from cometmq.demo.service import DirectService, QueuedService
 from cometmq.demo.spark_act import SparkAct
 from cometmq.demo.tally import count_steps, read_steps
 from cometmq.errors import CometMQError
 
-COLOURS = dict(zip(FOLLOWERS, ("green", "yellow", "cyan"), strict=True))
 TRACED = {"COMETMQ_TRACE": "1"}
 
 
@@ -65,20 +65,10 @@ class Story:
         service = DirectService(plan.workers)
         await self._calm(service.register)
         self._announce_surge()
-        self._screen.say("   time   came  answered     p50      p99  waiting  gave up")
         load = Load()
-
-        async def draw(elapsed_s: float) -> None:
-            tick = load.tick()
-            p50, p99 = (percentile(tick.answered_ms, share) for share in (0.5, 0.99))
-            self._screen.say(
-                f"  {elapsed_s:4.1f} s  {tick.came:5}  {len(tick.answered_ms):8}  {milliseconds(p50):>7}  "
-                f"{milliseconds(p99):>7}  {tick.waiting:7}  {tick.gave_up:7}  "
-                + self._screen.bar(tick.waiting, plan.surge_users_per_s * plan.patience_s, "red")
-            )
-
+        chart = WaitingChart(self._screen, plan, load)
         wave = self._crowd.wave(service.register, plan.surge_users_per_s, plan.surge_s, load)
-        await _charted(wave, draw)
+        await charted(wave, chart.draw)
         self._conclude(load)
 
     # --- act 2 ---
@@ -137,43 +127,22 @@ class Story:
 
     async def _chart_depth(self, mq: Client, load: Load, surge: Coroutine[Any, Any, None]) -> None:
         """Until the surge is over and the queues are empty again."""
-        scale = self._plan.depth_scale
-        heads = "  ".join(f"{'waiting for ' + step:<20}" for step in FOLLOWERS)
-        self._screen.say(f"   time   came     p50     p99   {heads}")
-        peaks = dict.fromkeys(FOLLOWERS, 0)
-        depths = dict(peaks)
-
-        async def draw(elapsed_s: float) -> None:
-            tick = load.tick()
-            p50, p99 = (percentile(tick.answered_ms, share) for share in (0.5, 0.99))
-            bars = []
-            for step in FOLLOWERS:
-                depths[step] = await self._depth(mq, step)
-                peaks[step] = max(peaks[step], depths[step])
-                bars.append(f"{self._screen.bar(depths[step], scale, COLOURS[step])} {depths[step]:5}")
-            self._screen.say(
-                f"  {elapsed_s:4.1f} s  {tick.came:5}  {milliseconds(p50):>6}  {milliseconds(p99):>6}   "
-                + "  ".join(bars)
-            )
-
+        chart = DepthChart(self._screen, self._plan, load, mq)
         loop = asyncio.get_running_loop()
         began = loop.time()
-        await _charted(surge, draw)
+        await charted(surge, chart.draw)
         over = loop.time()
-        while any(depths.values()):
+        while any(chart.depths.values()):
             if loop.time() - over > self._plan.drain_limit_s:
                 raise CometMQError(
-                    f"The queues are not empty after {self._plan.drain_limit_s:g} s: {depths}."
+                    f"The queues are not empty after {self._plan.drain_limit_s:g} s: {chart.depths}."
                 )
             await asyncio.sleep(TICK_S)
-            await draw(loop.time() - began)
-        shown = ", ".join(f"{step} {peak}" for step, peak in peaks.items())
+            await chart.draw(loop.time() - began)
+        shown = ", ".join(f"{step} {peak}" for step, peak in chart.peaks.items())
         self._screen.say(
             f"  Deepest queues: {shown}; empty {loop.time() - over:.1f} s after the last answer."
         )
-
-    async def _depth(self, mq: Client, step: str) -> int:
-        return sum((await mq.admin.lag(group_of(step), TOPIC)).values())
 
     async def _count(self, mq: Client, confirmed: list[str]) -> bool:
         counts = count_steps(confirmed, await read_steps(mq))
@@ -212,19 +181,3 @@ class Story:
             f"p50 {milliseconds(percentile(load.latencies_ms, 0.5))}, "
             f"p99 {milliseconds(percentile(load.latencies_ms, 0.99))}; {load.gave_up} went away."
         )
-
-
-async def _charted(work: Coroutine[Any, Any, None], draw: Callable[[float], Awaitable[None]]) -> None:
-    """Draw a line every tick while the work goes on, and one at its end."""
-    loop = asyncio.get_running_loop()
-    began = loop.time()
-    task = asyncio.ensure_future(work)
-    try:
-        ticks = 1
-        while not task.done():
-            await asyncio.wait({task}, timeout=max(0.0, began + ticks * TICK_S - loop.time()))
-            await draw(loop.time() - began)
-            ticks += 1
-        await task
-    finally:
-        task.cancel()
