@@ -21,6 +21,8 @@ from cometmq.testing.group_processes import GroupProcesses
 CHECKED = tuple(name for name in INVARIANTS if name != "H14")
 _BECAME_MASTER = re.compile(r"^(\S+ \S+) .*event=BECAME_MASTER group=(\S+) epoch=(\d+)", re.MULTILINE)
 
+_ELECTED = re.compile(r"^(\S+ \S+) .* ELECTED group=(\S+) master=\d+ epoch=(\d+)", re.MULTILINE)
+
 
 async def run_trial(
     directory: Path,
@@ -80,9 +82,15 @@ async def settle(control: GroupControl, history: History) -> None:
 
 
 def note_masters(group: GroupProcesses, history: History) -> None:
-    """Who became master of which epoch, from what the brokers have logged."""
+    """Who became master of which epoch, from what the brokers have logged.
+
+    A process that was stopped may hear of its election when its epoch is long over; it began when it was decided.
+    """
     to_boot = boot_ns() - time.time_ns()
-    for number in group.ids:
-        for when, name, epoch in _BECAME_MASTER.findall(group.output(f"broker-{number}")):
-            t = int(datetime.fromisoformat(when).timestamp() * 1e9) + to_boot
+    logs = {number: group.output(f"broker-{number}") for number in group.ids}
+    decided = {epoch: when for log in logs.values() for when, _, epoch in _ELECTED.findall(log)}
+    for number, log in logs.items():
+        for when, name, epoch in _BECAME_MASTER.findall(log):
+            began = datetime.fromisoformat(min(when, decided.get(epoch, when)))
+            t = int(began.timestamp() * 1e9) + to_boot
             history.add("watch", "master", group=name, epoch=int(epoch), replica=number, t=t)
