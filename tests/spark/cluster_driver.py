@@ -18,6 +18,7 @@ SETTINGS = {
     "spark.driver.memory": "512m",
     "spark.executor.memory": "512m",
     "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
     "spark.sql.shuffle.partitions": "2",
     "spark.scheduler.minRegisteredResourcesRatio": "1.0",  # both executors, before the first task
 }

@@ -163,6 +163,7 @@ class Executioner:
                 self._end(life, count)
             finally:
                 life.kill()
+            print(f"{self._arguments[0]}: life {self.lives}, kills {dict(self.kills)}", flush=True)
 
     def _end(self, life: Life, count: int) -> None:
         """Kill workers of a life, then the life itself."""

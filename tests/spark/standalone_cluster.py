@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 HOST = "127.0.0.1"
-START_S = 120
+START_S = 240
 DAEMON_MEMORY = "256m"
 EXECUTOR_MEMORY = "512m"
 _ADDRESS = re.compile(r"Starting Spark master at (spark://\S+)")

@@ -12,11 +12,11 @@ import pytest
 from spark_kit import RunningBroker
 from standalone_cluster import standalone_cluster
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
 DRIVER = Path(__file__).with_name("cluster_driver.py")
 COUNT = 2000
-DRIVER_S = 280
+DRIVER_S = 800
 
 
 def test_standalone_cluster_reads_streams_and_writes(
