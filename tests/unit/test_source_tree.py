@@ -24,7 +24,7 @@ MAY_IMPORT = {
     "metrics": {"protocol", "net", "store", "broker", "nameserver", "controller"},
     "broker": {"protocol", "net", "store", "metrics", "controller"},
     "client": {"protocol", "net"},
-    "admin": {"protocol", "net", "client"},
+    "admin": {"protocol", "net", "client", "controller"},
     "sync": {"protocol", "net", "client", "admin"},
     "spark": {"protocol", "client", "admin", "store"},
     "demo": {"protocol", "client", "admin", "spark"},
