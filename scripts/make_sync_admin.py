@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent / "src" / "cometmq"
-NOUNS = ("base", "topics", "groups", "offsets", "messages", "brokers")
+NOUNS = ("base", "topics", "groups", "offsets", "messages", "brokers", "replicas", "accounts")
 TARGET = ROOT / "sync" / "admin.py"
 
 HEAD = '''"""Blocking admin. Made by scripts/make_sync_admin.py from the files in cometmq/admin: do not edit."""

@@ -5,15 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from cometmq.admin.base import AdminBase
-from cometmq.protocol.bodies.stats import BrokerStatsData, KVTable
+from cometmq.protocol.bodies.stats import (
+    BrokerStatsData,
+    ConsumeStatsList,
+    KVTable,
+    QueryConsumeQueueResponseBody,
+)
 from cometmq.protocol.codes import RequestCode, ResponseCode
 from cometmq.protocol.headers import (
     AddWritePermResponseHeader,
     BrokerNameHeader,
+    GetBrokerConsumeStatsHeader,
     KVConfigHeader,
     KVConfigResponseHeader,
     NamespaceHeader,
     PutKVConfigHeader,
+    QueryConsumeQueueHeader,
     ViewBrokerStatsHeader,
     WipeWritePermResponseHeader,
 )
@@ -48,6 +55,26 @@ class BrokerAdmin(AdminBase):
         header = ViewBrokerStatsHeader(stats_name=name, stats_key=key)
         response = await self._call(address, RequestCode.VIEW_BROKER_STATS_DATA, header)
         return BrokerStatsData.decode(response.body)
+
+    async def broker_consume_stats(self, address: str, *, ordered: bool = False) -> ConsumeStatsList:
+        """Offsets of every group of a broker, and how far they are behind in all."""
+        header = GetBrokerConsumeStatsHeader(is_order=ordered)
+        response = await self._call(address, RequestCode.GET_BROKER_CONSUME_STATS, header)
+        return ConsumeStatsList.decode(response.body)
+
+    async def queue_entries(
+        self, address: str, topic: str, queue_id: int, index: int, count: int = 10, group: str | None = None
+    ) -> QueryConsumeQueueResponseBody:
+        """Entries of a ConsumeQueue file; with a group also whether its filter lets them through."""
+        header = QueryConsumeQueueHeader(
+            topic=self._instance.wire(topic),
+            queue_id=queue_id,
+            index=index,
+            count=count,
+            consumer_group=None if group is None else self._instance.wire(group),
+        )
+        response = await self._call(address, RequestCode.QUERY_CONSUME_QUEUE, header)
+        return QueryConsumeQueueResponseBody.decode(response.body)
 
     async def clean_unused_topics(self, address: str) -> None:
         await self._call(address, RequestCode.CLEAN_UNUSED_TOPIC)

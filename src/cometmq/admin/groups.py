@@ -55,15 +55,18 @@ class GroupAdmin(AdminBase):
     async def groups(self, cluster: str | None = None) -> dict[str, SubscriptionGroupConfig]:
         """Every consumer group that brokers know, by name."""
 
-        async def one(_: str, address: str) -> dict[str, SubscriptionGroupConfig]:
-            response = await self._call(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
-            return SubscriptionGroupWrapper.decode(response.body).subscription_group_table
-
-        tables = await self._from_all(await self.masters(cluster), one)
+        tables = await self._from_all(
+            await self.masters(cluster), lambda _, address: self.group_configs(address)
+        )
         merged = {name: config for table in tables.values() for name, config in table.items()}
         namespace = self._instance.namespace
         plain = {self._instance.plain(name): merged[name] for name in sorted(merged)}
         return {name: config for name, config in plain.items() if not namespace or name != config.group_name}
+
+    async def group_configs(self, address: str) -> dict[str, SubscriptionGroupConfig]:
+        """The groups of one broker as it stores them, with namespaces."""
+        response = await self._call(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+        return SubscriptionGroupWrapper.decode(response.body).subscription_group_table
 
     async def group_settings(self, group: str) -> SubscriptionGroupConfig:
         settings = (await self.groups()).get(group)

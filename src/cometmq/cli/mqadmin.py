@@ -13,9 +13,11 @@ import argparse
 import asyncio
 import sys
 
-from cometmq.cli.mqadmin_commands import COMMANDS, Command
+from cometmq.cli import mqadmin_access, mqadmin_commands, mqadmin_messages, mqadmin_reports
+from cometmq.cli.mqadmin_base import COMMANDS, REFUSED, Command
 
 EXIT_USAGE = 2
+MODULES = (mqadmin_commands, mqadmin_reports, mqadmin_messages, mqadmin_access)  # each adds to COMMANDS
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -27,6 +29,9 @@ def run(args: argparse.Namespace) -> int:
     if args.command in (None, "help"):
         sys.stdout.write(overview() + "\n")
         return 0
+    if args.command in REFUSED:
+        sys.stderr.write(f"mqadmin {args.command} is not here: {REFUSED[args.command]}\n")
+        return EXIT_USAGE
     command = COMMANDS.get(args.command)
     if command is None:
         from cometmq.properties_file import nearest
@@ -51,9 +56,11 @@ def parser_of(command: Command) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=f"mqadmin {command.name}", description=command.help)
     parser.add_argument("-n", "--namesrvAddr", metavar="LIST", help="Name server address list")
     for option in command.options:
-        parser.add_argument(
-            f"-{option.short}", f"--{option.long}", required=option.required, help=option.help
-        )
+        names = (f"-{option.short}", f"--{option.long}")
+        if option.flag:
+            parser.add_argument(*names, action="store_true", help=option.help)
+        else:
+            parser.add_argument(*names, required=option.required, help=option.help)
     return parser
 
 

@@ -1,4 +1,4 @@
-"""What each mqadmin command does: its options as mqadmin spells them, and the lines it prints.
+"""mqadmin commands on topics, groups, the cluster and NameServers, each with the lines it prints.
 
 One function per command, on top of the admin functions. Lines follow the columns of the original, so that
 scripts that cut them by column go on working.
@@ -8,82 +8,30 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from cometmq.cli.cluster import first_number
-from cometmq.cli.render import body_text
+from cometmq.cli.mqadmin_base import (
+    BROKER,
+    CLUSTER,
+    GROUP,
+    TOPIC,
+    Lines,
+    Option,
+    broker_name,
+    cells,
+    command,
+    parse_time,
+    targets_of,
+    time_text,
+)
 from cometmq.errors import ClientError
 from cometmq.protocol import json_java
 from cometmq.protocol.codes import version_name
 
 if TYPE_CHECKING:
     from cometmq.client.client import Client
-    from cometmq.client.message import ReceivedMessage
-
-Lines = list[str]
-Function = Callable[["Client", argparse.Namespace], Awaitable[Lines]]
-
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    short: str
-    long: str
-    help: str
-    required: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Command:
-    name: str
-    help: str
-    options: Sequence[Option]
-    function: Function
-
-
-COMMANDS: dict[str, Command] = {}
-
-TOPIC = Option("t", "topic", "topic name", True)
-GROUP = Option("g", "consumerGroup", "consumer group name", True)
-CLUSTER = Option("c", "clusterName", "which cluster")
-BROKER = Option("b", "brokerAddr", "which broker")
-
-
-def command(name: str, help: str, *options: Option) -> Callable[[Function], Function]:
-    def register(function: Function) -> Function:
-        COMMANDS[name] = Command(name, help, options, function)
-        return function
-
-    return register
-
-
-async def _targets(client: Client, args: argparse.Namespace) -> list[str]:
-    """-b names a broker, -c a cluster; one of them is needed."""
-    if args.brokerAddr:
-        return [args.brokerAddr]
-    if not getattr(args, "clusterName", None):
-        raise ClientError("give -b host:port for one broker or -c name for a cluster")
-    return list((await client.admin.masters(args.clusterName)).values())
-
-
-async def _broker_name(client: Client, address: str) -> str:
-    for name, known in (await client.admin.masters()).items():
-        if known == address:
-            return name
-    raise ClientError(f"no master is registered at {address}; check -b")
-
-
-def _time(timestamp_ms: int) -> str:
-    if timestamp_ms <= 0:
-        return "-"
-    return datetime.fromtimestamp(timestamp_ms / 1000).strftime("%Y-%m-%d %H:%M:%S")
-
-
-def _cells(widths: Sequence[int], cells: Sequence[Any]) -> str:
-    return "  ".join(f"{cell!s:<{width}}" for cell, width in zip(cells, widths, strict=True)).rstrip()
-
 
 # --- topics ---
 
@@ -101,7 +49,7 @@ def _cells(widths: Sequence[int], cells: Sequence[Any]) -> str:
 )
 async def update_topic(client: Client, args: argparse.Namespace) -> Lines:
     made = []
-    for address in await _targets(client, args):
+    for address in await targets_of(client, args):
         made += await client.admin.create_topic(
             args.topic,
             queues=8,
@@ -109,10 +57,10 @@ async def update_topic(client: Client, args: argparse.Namespace) -> Lines:
             write_queues=int(args.writeQueueNums or 8),
             perm=int(args.perm or 6),
             order=(args.order or "").lower() == "true",
-            broker=await _broker_name(client, address),
+            broker=await broker_name(client, address),
         )
         one = made[-1]
-    lines = [f"create topic to {address} success." for address in await _targets(client, args)]
+    lines = [f"create topic to {address} success." for address in await targets_of(client, args)]
     config = {
         "topicName": args.topic,
         "readQueueNums": one.read_queues,
@@ -148,16 +96,16 @@ async def topic_route(client: Client, args: argparse.Namespace) -> Lines:
 @command("topicStatus", "Examine topic Status info", TOPIC)
 async def topic_status(client: Client, args: argparse.Namespace) -> Lines:
     widths = (32, 4, 20, 20, 20)
-    lines = [_cells(widths, ("#Broker Name", "#QID", "#Min Offset", "#Max Offset", "#Last Updated"))]
+    lines = [cells(widths, ("#Broker Name", "#QID", "#Min Offset", "#Max Offset", "#Last Updated"))]
     for queue, one in (await client.admin.topic_stats(args.topic)).items():
-        cells = (
+        row = (
             queue.broker_name,
             queue.queue_id,
             one.min_offset,
             one.max_offset,
-            _time(one.last_update_timestamp),
+            time_text(one.last_update_timestamp),
         )
-        lines.append(_cells(widths, cells))
+        lines.append(cells(widths, row))
     return lines
 
 
@@ -205,10 +153,8 @@ async def update_sub_group(client: Client, args: argparse.Namespace) -> Lines:
         "retry_max_times": int(args.retryMaxTimes or 16),
     }
     lines = []
-    for address in await _targets(client, args):
-        await client.admin.create_group(
-            args.groupName, broker=await _broker_name(client, address), **settings
-        )
+    for address in await targets_of(client, args):
+        await client.admin.create_group(args.groupName, broker=await broker_name(client, address), **settings)
         lines.append(f"create subscription group to {address} success.")
     return lines
 
@@ -239,12 +185,12 @@ async def consumer_progress(client: Client, args: argparse.Namespace) -> Lines:
     stats = await client.admin.consume_stats(args.groupName, args.topicName)
     widths = (32, 32, 4, 20, 20, 20, 20)
     head = ("#Topic", "#Broker Name", "#QID", "#Broker Offset", "#Consumer Offset", "#Diff", "#LastTime")
-    lines, total = [_cells(widths, head)], 0
+    lines, total = [cells(widths, head)], 0
     for queue, one in stats.offset_table.items():
         diff = one.broker_offset - one.consumer_offset
         total += diff
-        last = _time(one.last_timestamp) if one.last_timestamp > 0 else "N/A"
-        cells = (
+        last = time_text(one.last_timestamp) if one.last_timestamp > 0 else "N/A"
+        row = (
             queue.topic,
             queue.broker_name,
             queue.queue_id,
@@ -253,13 +199,13 @@ async def consumer_progress(client: Client, args: argparse.Namespace) -> Lines:
             diff,
             last,
         )
-        lines.append(_cells(widths, cells))
+        lines.append(cells(widths, row))
     return [*lines, "", f"Consume TPS: {stats.consume_tps:.2f}", f"Diff Total: {total}"]
 
 
 async def _progress_of_all(client: Client) -> Lines:
     widths = (64, 6, 24, 5, 14, 7, 20)
-    lines = [_cells(widths, ("#Group", "#Count", "#Version", "#Type", "#Model", "#TPS", "#Diff Total"))]
+    lines = [cells(widths, ("#Group", "#Count", "#Version", "#Type", "#Model", "#TPS", "#Diff Total"))]
     for group in await client.admin.groups():
         members = await client.admin.members(group)
         stats = await client.admin.consume_stats(group)
@@ -269,7 +215,7 @@ async def _progress_of_all(client: Client) -> Lines:
         kind = "" if members is None else "PUSH" if members.consume_type == "CONSUME_PASSIVELY" else "PULL"
         model = "" if members is None else members.message_model
         lines.append(
-            _cells(widths, (group, len(connections), version, kind, model, round(stats.consume_tps), diff))
+            cells(widths, (group, len(connections), version, kind, model, round(stats.consume_tps), diff))
         )
     return lines
 
@@ -286,10 +232,10 @@ async def consumer_connection(client: Client, args: argparse.Namespace) -> Lines
         for one in members.connection_set
     ]
     head = ("#ClientId", "#ClientAddr", "#Language", "#Version")
-    lines = [_cells((36, 22, 10, 20), row) for row in (head, *rows)]
-    lines += ["", "Below is subscription:", _cells((20, 10), ("#Topic", "#SubExpression"))]
+    lines = [cells((36, 22, 10, 20), row) for row in (head, *rows)]
+    lines += ["", "Below is subscription:", cells((20, 10), ("#Topic", "#SubExpression"))]
     lines += [
-        _cells((20, 10), (topic, subscription.sub_string))
+        cells((20, 10), (topic, subscription.sub_string))
         for topic, subscription in sorted(members.subscription_table.items())
     ]
     return [
@@ -324,13 +270,13 @@ async def producer_connection(client: Client, args: argparse.Namespace) -> Lines
     Option("f", "force", "set the force rollback by timestamp switch[true|false]"),
 )
 async def reset_offset_by_time(client: Client, args: argparse.Namespace) -> Lines:
-    to: float | str = "end" if args.timestamp == "now" else _parse_time(args.timestamp)
+    to: float | str = "end" if args.timestamp == "now" else parse_time(args.timestamp)
     force = (args.force or "true").lower() == "true"
     moved = await client.admin.reset_offsets(args.group, args.topic, to, force=force)
     widths = (40, 40, 40)
-    lines = [_cells(widths, ("#brokerName", "#queueId", "#offset"))]
+    lines = [cells(widths, ("#brokerName", "#queueId", "#offset"))]
     return lines + [
-        _cells(widths, (queue.broker_name, queue.queue_id, offset)) for queue, offset in moved.items()
+        cells(widths, (queue.broker_name, queue.queue_id, offset)) for queue, offset in moved.items()
     ]
 
 
@@ -361,17 +307,6 @@ async def clone_group_offset(client: Client, args: argparse.Namespace) -> Lines:
     ]
 
 
-def _parse_time(text: str) -> float:
-    if text.isdigit():
-        return int(text) / 1000
-    for form in ("%Y-%m-%d#%H:%M:%S:%f", "%Y-%m-%d#%H:%M:%S"):
-        try:
-            return datetime.strptime(text, form).timestamp()
-        except ValueError:
-            continue
-    raise ClientError(f"{text!r} is no time; write milliseconds or yyyy-MM-dd#HH:mm:ss:SSS")
-
-
 # --- cluster and brokers ---
 
 
@@ -383,7 +318,7 @@ async def cluster_list(client: Client, args: argparse.Namespace) -> Lines:
         "#Cluster Name", "#Broker Name", "#BID", "#Addr", "#Version", "#InTPS(LOAD)", "#OutTPS(LOAD)",
         "#PCWait(ms)", "#Hour", "#SPACE",
     )  # fmt: skip
-    lines = [_cells(widths, head)]
+    lines = [cells(widths, head)]
     now_ms = datetime.now().timestamp() * 1000
     for cluster, names in sorted(info.cluster_addr_table.items()):
         if args.clusterName and cluster != args.clusterName:
@@ -393,7 +328,7 @@ async def cluster_list(client: Client, args: argparse.Namespace) -> Lines:
                 facts = await client.admin.runtime_info(address)
                 earliest_ms = float(facts.get("earliestMessageTimeStamp") or 0)
                 hours = (now_ms - earliest_ms) / 3_600_000 if earliest_ms > 0 else 0.0
-                cells = (
+                row = (
                     cluster, name, number, address, facts.get("brokerVersionDesc", ""),
                     f"{first_number(facts.get('putTps')):.2f}({facts.get('sendThreadPoolQueueSize', 0)},"
                     f"{facts.get('sendThreadPoolQueueHeadWaitTimeMills', 0)}ms)",
@@ -402,14 +337,14 @@ async def cluster_list(client: Client, args: argparse.Namespace) -> Lines:
                     facts.get("pageCacheLockTimeMills", ""), f"{hours:.2f}",
                     f"{float(facts.get('commitLogDiskRatio') or 0):.4f}",
                 )  # fmt: skip
-                lines.append(_cells(widths, cells))
+                lines.append(cells(widths, row))
     return lines
 
 
 @command("brokerStatus", "Fetch broker runtime status data", BROKER, CLUSTER)
 async def broker_status(client: Client, args: argparse.Namespace) -> Lines:
     lines = []
-    for address in await _targets(client, args):
+    for address in await targets_of(client, args):
         facts = await client.admin.runtime_info(address)
         lines += [f"{key:<32}: {value}" for key, value in sorted(facts.items())]
     return lines
@@ -418,7 +353,7 @@ async def broker_status(client: Client, args: argparse.Namespace) -> Lines:
 @command("getBrokerConfig", "Get broker config by cluster or special broker!", BROKER, CLUSTER)
 async def get_broker_config(client: Client, args: argparse.Namespace) -> Lines:
     lines = []
-    for address in await _targets(client, args):
+    for address in await targets_of(client, args):
         lines.append(f"============{address}============")
         settings = await client.admin.broker_config(address)
         lines += [f"{key:<50}=  {value}" for key, value in sorted(settings.items())]
@@ -435,7 +370,7 @@ async def get_broker_config(client: Client, args: argparse.Namespace) -> Lines:
 )
 async def update_broker_config(client: Client, args: argparse.Namespace) -> Lines:
     lines = []
-    for address in await _targets(client, args):
+    for address in await targets_of(client, args):
         await client.admin.update_broker_config(address, {args.key: args.value})
         lines.append(f"update broker config success, {address}")
     return lines
@@ -459,21 +394,21 @@ async def add_write_perm(client: Client, args: argparse.Namespace) -> Lines:
 
 @command("cleanUnusedTopic", "Clean unused topic on broker.", BROKER, CLUSTER)
 async def clean_unused_topic(client: Client, args: argparse.Namespace) -> Lines:
-    for address in await _targets(client, args):
+    for address in await targets_of(client, args):
         await client.admin.clean_unused_topics(address)
     return ["success"]
 
 
 @command("cleanExpiredCQ", "Clean expired ConsumeQueue on broker.", BROKER, CLUSTER)
 async def clean_expired_cq(client: Client, args: argparse.Namespace) -> Lines:
-    for address in await _targets(client, args):
+    for address in await targets_of(client, args):
         await client.admin.clean_expired_queues(address)
     return ["success"]
 
 
 @command("deleteExpiredCommitLog", "Delete expired CommitLog files", BROKER, CLUSTER)
 async def delete_expired_commit_log(client: Client, args: argparse.Namespace) -> Lines:
-    for address in await _targets(client, args):
+    for address in await targets_of(client, args):
         await client.admin.delete_expired_log(address)
     return ["success"]
 
@@ -523,96 +458,3 @@ async def update_kv_config(client: Client, args: argparse.Namespace) -> Lines:
 async def delete_kv_config(client: Client, args: argparse.Namespace) -> Lines:
     await client.admin.delete_kv(args.namespace, args.key)
     return ["delete kv config from namespace success."]
-
-
-# --- messages ---
-
-
-def _message_lines(message: ReceivedMessage) -> Lines:
-    record = message.record
-    pairs = [
-        ("OffsetID:", message.offset_msg_id),
-        ("Topic:", message.topic),
-        ("Tags:", f"[{message.tag}]"),
-        ("Keys:", f"[{' '.join(message.keys)}]"),
-        ("Queue ID:", record.queue_id),
-        ("Queue Offset:", record.queue_offset),
-        ("CommitLog Offset:", record.physical_offset),
-        ("Reconsume Times:", record.reconsume_times),
-        ("Born Timestamp:", _time(record.born_timestamp_ms)),
-        ("Store Timestamp:", _time(record.store_timestamp_ms)),
-        ("Born Host:", record.born_host),
-        ("Store Host:", record.store_host),
-        ("System Flag:", record.sys_flag),
-        ("Properties:", "{" + ", ".join(f"{k}={v}" for k, v in message.properties.items()) + "}"),
-        ("Message Body:", body_text(message.body)),
-    ]
-    return [f"{name:<20} {value}" for name, value in pairs]
-
-
-@command("queryMsgById", "Query Message by Id", Option("i", "msgId", "Message Id", True))
-async def query_msg_by_id(client: Client, args: argparse.Namespace) -> Lines:
-    return _message_lines(await client.admin.message(args.msgId))
-
-
-@command(
-    "queryMsgByUniqueKey",
-    "Query Message by Unique key",
-    TOPIC,
-    Option("i", "msgId", "Message Id", True),
-)
-async def query_msg_by_unique_key(client: Client, args: argparse.Namespace) -> Lines:
-    found = await client.admin.by_unique_id(args.topic, args.msgId)
-    if not found:
-        raise ClientError(f"no message {args.msgId!r} in topic {args.topic!r}")
-    return [line for message in found for line in _message_lines(message)]
-
-
-@command("queryMsgByKey", "Query Message by Key", TOPIC, Option("k", "msgKey", "Message Key", True))
-async def query_msg_by_key(client: Client, args: argparse.Namespace) -> Lines:
-    widths = (50, 4, 40)
-    found = await client.admin.by_key(args.topic, args.msgKey)
-    rows = [(message.msg_id, message.record.queue_id, message.offset) for message in found]
-    return [_cells(widths, row) for row in (("#Message ID", "#QID", "#Offset"), *rows)]
-
-
-@command(
-    "queryMsgByOffset",
-    "Query Message by offset",
-    TOPIC,
-    Option("b", "brokerName", "Broker Name", True),
-    Option("i", "queueId", "Queue Id", True),
-    Option("o", "offset", "Queue Offset", True),
-)
-async def query_msg_by_offset(client: Client, args: argparse.Namespace) -> Lines:
-    from cometmq.client.queue import Queue
-
-    queue = Queue(args.topic, args.brokerName, int(args.queueId))
-    messages, _ = await client.admin.read(queue, int(args.offset), 1)
-    return _message_lines(messages[0]) if messages else [f"no message at offset {args.offset}"]
-
-
-@command(
-    "sendMessage",
-    "Send a message",
-    TOPIC,
-    Option("p", "body", "UTF-8 string format of the message body", True),
-    Option("k", "key", "Message keys"),
-    Option("c", "tags", "Message tags"),
-    Option("b", "broker", "Send message to target broker"),
-    Option("i", "qid", "Send message to target queue"),
-)
-async def send_message(client: Client, args: argparse.Namespace) -> Lines:
-    from cometmq.client.queue import Queue
-    from cometmq.protocol.message import Message
-
-    queue = None
-    if args.broker and args.qid:
-        queue = Queue(args.topic, args.broker, int(args.qid))
-    message = Message(args.topic, args.body.encode(), tag=args.tags, keys=args.key or ())
-    result = await client.producer("mqadmin_producer").send(message, queue=queue)
-    widths = (32, 4, 20, 40)
-    return [
-        _cells(widths, ("#Broker Name", "#QID", "#Send Result", "#MsgId")),
-        _cells(widths, (result.queue.broker_name, result.queue.queue_id, result.status.name, result.msg_id)),
-    ]

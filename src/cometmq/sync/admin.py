@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cometmq.admin.admin import Admin as AsyncAdmin
@@ -12,12 +12,21 @@ from cometmq.admin.topics import PERM_READ_WRITE, TopicSettings
 from cometmq.client.loop_thread import LoopThread
 from cometmq.client.message import ReceivedMessage
 from cometmq.client.queue import Queue
+from cometmq.protocol.bodies.access import AclConfig
 from cometmq.protocol.bodies.connections import ConsumerConnection, ProducerConnection, ProducerInfo
 from cometmq.protocol.bodies.group import SubscriptionGroupConfig
 from cometmq.protocol.bodies.route import ClusterInfo, TopicRouteData
 from cometmq.protocol.bodies.running_info import ConsumeMessageDirectlyResult, ConsumerRunningInfo
-from cometmq.protocol.bodies.stats import BrokerStatsData, ConsumeStats, OffsetWrapper, TopicOffset
+from cometmq.protocol.bodies.stats import (
+    BrokerStatsData,
+    ConsumeStats,
+    ConsumeStatsList,
+    OffsetWrapper,
+    QueryConsumeQueueResponseBody,
+    TopicOffset,
+)
 from cometmq.protocol.bodies.topic import TopicConfig
+from cometmq.protocol.headers import AclInfoResponseHeader
 
 
 class Admin:
@@ -98,6 +107,10 @@ class Admin:
     def groups(self, cluster: str | None = None) -> dict[str, SubscriptionGroupConfig]:
         """Every consumer group that brokers know, by name."""
         return self._thread.run(self._inner.groups(cluster))
+
+    def group_configs(self, address: str) -> dict[str, SubscriptionGroupConfig]:
+        """The groups of one broker as it stores them, with namespaces."""
+        return self._thread.run(self._inner.group_configs(address))
 
     def group_settings(self, group: str) -> SubscriptionGroupConfig:
         return self._thread.run(self._inner.group_settings(group))
@@ -206,6 +219,16 @@ class Admin:
         """One counter of a broker, e.g. ``TOPIC_PUT_NUMS`` of a topic."""
         return self._thread.run(self._inner.broker_stats(address, name, key))
 
+    def broker_consume_stats(self, address: str, *, ordered: bool = False) -> ConsumeStatsList:
+        """Offsets of every group of a broker, and how far they are behind in all."""
+        return self._thread.run(self._inner.broker_consume_stats(address, ordered=ordered))
+
+    def queue_entries(
+        self, address: str, topic: str, queue_id: int, index: int, count: int = 10, group: str | None = None
+    ) -> QueryConsumeQueueResponseBody:
+        """Entries of a ConsumeQueue file; with a group also whether its filter lets them through."""
+        return self._thread.run(self._inner.queue_entries(address, topic, queue_id, index, count, group))
+
     def clean_unused_topics(self, address: str) -> None:
         self._thread.run(self._inner.clean_unused_topics(address))
 
@@ -239,3 +262,66 @@ class Admin:
 
     def kv_list(self, namespace: str) -> dict[str, str]:
         return self._thread.run(self._inner.kv_list(namespace))
+
+    def ha_status(self, address: str) -> dict[str, Any] | None:
+        """What a replica says about itself and its group; None if the broker's group does not elect its master."""
+        return self._thread.run(self._inner.ha_status(address))
+
+    def ha_checksum(self, address: str, begin: int, end: int) -> str:
+        """SHA-256 of a part of a replica's log, in hexadecimal."""
+        return self._thread.run(self._inner.ha_checksum(address, begin, end))
+
+    def switch_master(self, broker: str, to: int = 0) -> dict[str, Any]:
+        """Hand the mastership of a group over, to a replica or to whom the controllers choose."""
+        return self._thread.run(self._inner.switch_master(broker, to))
+
+    def remove_replica(self, broker: str, replica_id: int) -> None:
+        """Forget a replica for ever; its number is not used again."""
+        self._thread.run(self._inner.remove_replica(broker, replica_id))
+
+    def force_master(self, broker: str, replica_id: int) -> None:
+        """Make a replica master that may lack confirmed messages. Refused while a better one is alive."""
+        self._thread.run(self._inner.force_master(broker, replica_id))
+
+    def accounts(self, address: str) -> AclConfig:
+        """All accounts and the addresses that need none; brokers tell secrets only to admins, in part or not at all."""
+        return self._thread.run(self._inner.accounts(address))
+
+    def account_version(self, address: str) -> AclInfoResponseHeader:
+        """Counts and times the changes."""
+        return self._thread.run(self._inner.account_version(address))
+
+    def set_account(
+        self,
+        address: str,
+        access_key: str,
+        *,
+        secret_key: str | None = None,
+        admin: bool | None = None,
+        topic_perms: str | None = None,
+        group_perms: str | None = None,
+        default_topic_perm: str | None = None,
+        default_group_perm: str | None = None,
+        white_remote_address: str | None = None,
+    ) -> None:
+        """Create an account or change what is given of it; permissions as ``topicA=PUB|SUB,topicB=DENY``."""
+        self._thread.run(
+            self._inner.set_account(
+                address,
+                access_key,
+                secret_key=secret_key,
+                admin=admin,
+                topic_perms=topic_perms,
+                group_perms=group_perms,
+                default_topic_perm=default_topic_perm,
+                default_group_perm=default_group_perm,
+                white_remote_address=white_remote_address,
+            )
+        )
+
+    def delete_account(self, address: str, access_key: str) -> None:
+        self._thread.run(self._inner.delete_account(address, access_key))
+
+    def set_white_addresses(self, address: str, addresses: Sequence[str]) -> None:
+        """Whoever comes from these needs no account."""
+        self._thread.run(self._inner.set_white_addresses(address, addresses))

@@ -107,7 +107,7 @@ class Consumer:
     def get(self, timeout: float | None = 5.0) -> SyncMessage | None:
         """The next message, or None when none came in time or the consumer was closed."""
         try:
-            messages = self._thread.run(self._inner.take(1), timeout)
+            messages = self._thread.run(self._inner.take(1, iterated=True), timeout)
         except TimeoutError:
             return None
         return SyncMessage(self._thread, self._inner, messages[0]) if messages else None

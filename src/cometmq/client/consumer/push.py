@@ -275,19 +275,27 @@ class Consumer(Member):
         messages = await self.delivery.next(1)
         if not messages:
             raise StopAsyncIteration
-        self._handed_out(messages)
+        self._handed_out(messages, iterated=True)
         return messages[0]
 
-    async def take(self, count_max: int) -> list[ReceivedMessage]:
+    async def take(self, count_max: int, *, iterated: bool = False) -> list[ReceivedMessage]:
         """Up to ``count_max`` messages of one queue; waits for the first; empty when the consumer was closed."""
         messages = await self.delivery.next(count_max)
-        self._handed_out(messages)
+        self._handed_out(messages, iterated=iterated)
         return messages
 
-    def _handed_out(self, messages: list[ReceivedMessage]) -> None:
+    def _handed_out(self, messages: list[ReceivedMessage], *, iterated: bool) -> None:
+        """Messages taken by iteration are traced from here until they are settled; handlers trace their own."""
         now_ms = self.instance.now_ms()
         for message in messages:
             message.consume_started_ms = now_ms
+            if iterated and self.tracer is not None:
+                message.trace_id = self.tracer.before(self.plain_group, [message])
+
+    def _trace_end(self, message: ReceivedMessage, error: BaseException | None) -> None:
+        if self.tracer is not None and message.trace_id and not message.finished:
+            took_ms = self.instance.now_ms() - message.consume_started_ms
+            self.tracer.after(self.plain_group, message.trace_id, [message], took_ms, error)
 
     async def run(
         self, handler: Any, *, decode: Any = None, home: asyncio.AbstractEventLoop | None = None
@@ -316,9 +324,11 @@ class Consumer(Member):
 
     def settle_success(self, message: ReceivedMessage) -> None:
         """The message is done. Late results of a queue given up meanwhile are ignored."""
+        self._trace_end(message, None)
         self.settlement.success([message])
 
     async def settle_failure(self, message: ReceivedMessage, reason: BaseException) -> None:
+        self._trace_end(message, reason)
         await self.settlement.failure([message], reason)
 
     def finish(self, message: ReceivedMessage) -> None:
