@@ -72,7 +72,7 @@ def test_java_goes_on_after_ours_and_ours_after_java(
             lambda: saved_offsets(swap.root, "Plain", group) == [10] * 4, "the offsets in consumerOffset.json"
         )
     producer.send_many({"topic": "Plain", "body": f"two{i}"} for i in range(8))
-    producer.send("Late", "delayed", delay=3)
+    producer.send("Late", "delayed", delay=2)
     dealer.send_in_transaction("Deal", "closed", "COMMIT_MESSAGE", keys="closed")
     dealer.send_in_transaction("Deal", "open", "UNKNOW", keys="open")
 
