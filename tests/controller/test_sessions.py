@@ -254,6 +254,22 @@ def test_ids_are_given_and_never_given_again(controllers: Controllers, run: Run)
     run(main())
 
 
+def test_new_controllers_of_an_old_group_do_not_begin_again_with_its_epochs(
+    controllers: Controllers, run: Run
+) -> None:
+    async def main() -> None:
+        old = FakeReplica(controllers, 1, group="old")
+        old.status = old.status._replace(last_epoch=41)
+        try:
+            await old.start()
+            await until(lambda: old.sees_master(1), "a master")
+            assert old.view.view.epoch == 42
+        finally:
+            await old.stop()
+
+    run(main())
+
+
 def test_settings_of_a_group(controllers: Controllers, run: Run) -> None:
     async def main() -> None:
         async with replicas(controllers, "settings") as (one, two, _three):

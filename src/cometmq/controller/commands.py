@@ -50,6 +50,7 @@ class Register(msgspec.Struct, frozen=True, tag="register"):
     min_in_sync: int = 0  # 0: by the number of replicas; counts for a new group only, as the next two
     ack_replicas: int = 0
     preferred_master: int = 0
+    last_epoch: int = 0  # of its log
 
 
 class AlterSyncSet(msgspec.Struct, frozen=True, tag="alterSyncSet"):
@@ -154,10 +155,14 @@ def _register(record: GroupRecord, command: Register) -> Outcome:
     replica = command.replica_id or _id_of_store(state, command.store_id) or _next_id(record)
     if replica in record.removed:
         return Outcome(False, f"replica {replica} was removed from this group; an id is never used again")
-    if not state.stores:
+    is_first = not state.stores
+    if is_first:
         record.min_in_sync, record.preferred_master = command.min_in_sync, command.preferred_master
         state.configure(command.min_in_sync or 1, command.ack_replicas)
     state.register(replica, command.store_id, unclean=command.unclean, corrupt=command.corrupt)
+    if is_first and command.last_epoch > state.view.epoch:
+        # Logs that are older than this group (its controllers are new): epochs never go back.
+        state.view = state.view._replace(epoch=command.last_epoch)
     record.addresses[replica] = ReplicaAddress(command.address, command.ha_address, command.caps)
     _follow_size(record)
     return Outcome(True, replica_id=replica)

@@ -79,7 +79,9 @@ class Controller:
         if self._loop is None or self._thread is None:
             return
         try:
-            self.call(self._stop())
+            asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result(STOP_SECONDS)
+        except TimeoutError:
+            log.error("controller=%s did not stop within %g s", self.config.self_id, STOP_SECONDS)
         finally:
             self._end_thread()
 

@@ -169,6 +169,7 @@ class ControllerRequests:
                 settings.min_in_sync,
                 settings.ack_replicas,
                 settings.preferred_master,
+                body.last_epoch,
             ),
         )
         replica = outcome.replica_id

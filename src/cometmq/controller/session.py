@@ -121,6 +121,7 @@ class ControllerSession:
             unclean,
             corrupt,
             me.settings,
+            self._status().last_epoch,
         )
         answer = await self._call(ControllerCode.REGISTER, body, timeout_ms)
         if answer.code != 0:

@@ -60,6 +60,7 @@ class RegisterBody(Body, frozen=True):
     unclean: bool = False
     corrupt: bool = False
     settings: GroupSettings = GroupSettings()
+    last_epoch: int = 0
 
 
 class AlterSyncSetBody(Body, frozen=True):
