@@ -62,7 +62,7 @@ class GroupReplication:
         self._held: tuple[int, list[Item]] | None = None  # offsets, and what must be confirmed before they go
         self._joining: asyncio.Task[None] | None = None
         self.server = HaServer(
-            config, broker.store, Acknowledgements(config), replica_link=lambda: PeerLink(self.member)
+            config, broker.store, Acknowledgements(config), replica_link=lambda: PeerLink(self.member.peers)
         )
 
     @property

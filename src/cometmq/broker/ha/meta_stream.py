@@ -52,7 +52,7 @@ class MetaStream:
         """Send to everybody now; it goes out before any byte of the log that is written later."""
         if self._member.core.role is not ReplicaRole.MASTER:
             return
-        links = [link for link in self._member.links.values() if link.welcomed]
+        links = [link for link in self._member.peers.links.values() if link.welcomed]
         for item in items:
             self._send(item, links)
         for link in links:

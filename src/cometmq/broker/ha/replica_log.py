@@ -13,8 +13,11 @@ from cometmq.broker.ha.epoch_file import EpochFile
 from cometmq.broker.ha.epochs import Epochs
 from cometmq.broker.ha.truncation import Truncation
 from cometmq.errors import StoreError
+from cometmq.store.residency import is_resident
 from cometmq.store.scan_cy import BLANK_SIZE, scan_records
 from cometmq.store.store import MessageStore
+
+COLD_DISTANCE = 16 << 20  # bytes from the end of the log beyond which pages may have left memory
 
 
 class StoreLog:
@@ -26,6 +29,8 @@ class StoreLog:
         self._truncation = truncation
         self._directory = directory
         self._begin = 0  # where the first byte will stand while there is none
+        self.cold: memoryview | None = None  # what a follower far behind needs and is not in memory
+        self._warmed = -1
         self.gone: set[int] = set()  # offsets that were asked for and have left the log
 
     @property
@@ -52,6 +57,10 @@ class StoreLog:
             return memoryview(b"")
         if len(part) < BLANK_SIZE:
             return part
+        if self.max_offset - offset > COLD_DISTANCE and offset != self._warmed and not is_resident(part):
+            self.cold = part  # somebody reads it in first, in a thread; the second time it is taken as it is
+            self._warmed = offset
+            return memoryview(b"")
         scan = scan_records(part, 0, len(part), offset, False)
         if scan.end:
             return part[: scan.end]

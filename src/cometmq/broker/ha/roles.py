@@ -52,6 +52,11 @@ class BrokerRoles:
         broker.config.broker_id = broker.replica_id
         self._tell()
 
+    def fenced(self, gone: bool) -> None:
+        log.warning("event=%s epoch=%d", "FENCED" if gone else "NOT_FENCED_ANY_MORE", self.epoch)
+        self._broker.config.broker_id = self._broker.replica_id if gone else 0
+        self._broker.registration.role_changed()
+
     def failed(self, error: BaseException | None) -> None:
         broker = self._broker
         broker.end_masters_work()
