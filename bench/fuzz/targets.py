@@ -101,6 +101,7 @@ def _frame_targets(frames: list[bytes]) -> list[Target]:
     """Whole frames: the way of a received frame up to its typed header."""
     from cometmq.protocol.command import decode_frame
     from cometmq.protocol.headers import REQUEST_HEADERS
+    from cometmq.protocol.pull_frames import begins_pull, decode_pull
 
     def decode(view: memoryview) -> Any:
         command = decode_frame(view)
@@ -109,9 +110,18 @@ def _frame_targets(frames: list[bytes]) -> list[Target]:
             kind.decode(command.ext_fields)
         return None
 
+    def decode_short(view: memoryview) -> Any:
+        pull = decode_pull(view, 0, len(view))
+        return None if pull is None else (pull.size, pull.opaque, pull.header)
+
     binary = [frame for frame in frames if frame[4] == 1]
     text = spread([frame for frame in frames if frame[4] == 0], 200)
-    return [Target("binary-frame", decode, binary, 12), Target("json-frame", decode, text, 6)]
+    pulls = spread([frame for frame in frames if begins_pull(memoryview(frame), 0)], 60)
+    return [
+        Target("binary-frame", decode, binary, 12),
+        Target("json-frame", decode, text, 6),
+        Target("pull-frame", decode_short, pulls, 4),
+    ]
 
 
 def _ext_target(twin: str, frames: list[bytes]) -> Target:
