@@ -160,7 +160,13 @@ class PullConsumer(Facade):
         return stored
 
     def set_offset(self, queue: Json, offset: int) -> None:
-        self.call("setOffset", offset=offset, **queue)
+        """The client stores it one-way, and only logs a failure: asked again until the broker has it."""
+
+        def stored() -> bool:
+            self.call("setOffset", offset=offset, **queue)
+            return self.offset(queue) == offset
+
+        wait_for(stored, f"offset {offset} at the broker")
 
 
 class Admin:
