@@ -44,6 +44,7 @@ log = logging.getLogger(__name__)
 RETRY_MS = 50  # between controllers that do not lead
 CONNECT_MS = 500  # a controller on a machine that is gone must not keep us from the others
 CALL_MS = 3_000
+ANSWERS = frozenset((0, ControllerCode.REFUSED, ControllerCode.NOT_REGISTERED))  # of a leader
 
 
 class ControllerSession:
@@ -175,7 +176,7 @@ class ControllerSession:
             except (ConnectionLost, Timeout):
                 self._lost(address)
             else:
-                if answer.code != ControllerCode.NOT_LEADER:
+                if answer.code in ANSWERS:
                     self.leader_address = address
                     return answer
                 self._redirect(address, answer)
@@ -201,7 +202,8 @@ class ControllerSession:
             pause = self._times.heartbeat - (self._now() - sent) if answered else self._retry_pause()
             if pause > 0:
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._poke.wait(), pause / 1000)
+                    async with asyncio.timeout(pause / 1000):
+                        await self._poke.wait()
 
     def _retry_pause(self) -> int:
         return 0 if self.leader_address else RETRY_MS
@@ -225,6 +227,9 @@ class ControllerSession:
             await self._register_again()
         elif answer.code == 0:
             self._answered(answer, sent)
+        elif answer.code != ControllerCode.REFUSED:  # something else listens there now
+            self._lost(address)
+            return False
         else:
             log.warning("heartbeat refused by controller=%s: %s", address, answer.remark)
         return True

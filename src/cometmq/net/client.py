@@ -95,7 +95,9 @@ class RemotingClient(Endpoint):
             self._opening[address] = task
             task.add_done_callback(lambda done: self._opened(address, done))
         try:
-            return await asyncio.wait_for(asyncio.shield(task), timeout_ms / 1000)
+            # Not wait_for: that of Python 3.11 loses a cancellation that comes with the result.
+            async with asyncio.timeout(timeout_ms / 1000):
+                return await asyncio.shield(task)
         except TimeoutError:
             raise Timeout(f"No connection to {address} within {timeout_ms} ms.") from None
 

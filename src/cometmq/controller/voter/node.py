@@ -350,7 +350,8 @@ class VoterNode:
 
 async def _within(future: asyncio.Future[None], timeout_ms: int, what: str) -> None:
     try:
-        await asyncio.wait_for(future, timeout_ms / 1000)
+        async with asyncio.timeout(timeout_ms / 1000):
+            await future
     except TimeoutError as error:
         if isinstance(error, Timeout):
             raise
