@@ -48,7 +48,7 @@ async def _rounds(broker: LocalBroker) -> None:
 
 
 async def _send(mq: Client, body: bytes) -> None:
-    producer = mq.producer("p")
+    producer = mq.producer("p", timeout=60.0)  # all at once, and tracing of allocations is slow
     for _ in range(ROUND):
         producer.send_soon(Message("t", body))
     await producer.flush()
