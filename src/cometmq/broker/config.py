@@ -373,7 +373,8 @@ class BrokerConfig:
         peers = [peer for peer in self.controller_peers.split(";") if peer.strip()]
         if not peers and self.controller_metadata == "raft":
             raise ConfigError(
-                "enableControllerMode=true needs controllerPeers: id-host:port;... of all voters."
+                "A group that elects its master (enableControllerMode=true, or enableDLegerCommitLog=true) needs "
+                "controllerPeers (or dLegerPeers): id-host:port;... of all voters."
             )
         if self.ha_commit_rule not in COMMIT_RULES:
             raise ConfigError(
