@@ -23,6 +23,7 @@ from cometmq.store.store import MessageStore
 from cometmq.testing.group_processes import GroupProcesses, free_ports
 
 LOG_FILE_SIZE = 256 * 1024
+VOTERS = 3
 QUICK = {
     "mapped_file_size_commit_log": LOG_FILE_SIZE,
     "max_message_size": 65536,
@@ -43,13 +44,14 @@ class Group:
         self.ids = list(range(1, replicas + 1))
         self.brokers: dict[int, Broker] = {}
         self._clients: list[WireClient] = []
-        ports = free_ports(max(replicas, 3))
+        ports = free_ports(VOTERS)
         self.peers = ";".join(f"{number}-127.0.0.1:{port}" for number, port in enumerate(ports, 1))
 
     async def start(self, number: int, **settings: Any) -> Broker:
         values = {
             "broker_name": "G", "broker_id": number, "enable_controller_mode": True,
-            "controller_peers": self.peers, "controller_self_id": str(number), **QUICK, **self.settings, **settings,
+            "controller_peers": self.peers, "controller_self_id": str(number) if number <= VOTERS else "",
+            **QUICK, **self.settings, **settings,
         }  # fmt: skip
         broker = Broker(broker_config(self.directory / f"replica-{number}", **values))
         await broker.start()
@@ -101,7 +103,8 @@ class Group:
             ),
             limit_s=20,
         )
-        assert len({digest(store) for store in stores}) == 1
+        begin = max(max(store.min_physical_offset, 0) for store in stores)
+        assert len({digest(store, begin) for store in stores}) == 1
 
 
 def member(broker: Broker) -> Any:

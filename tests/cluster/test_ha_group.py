@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from pathlib import Path
 from typing import Any
 
 from ha_group_kit import (
+    LOG_FILE_SIZE,
     append_alone,
     drain,
     in_sync,
@@ -242,5 +244,47 @@ def test_the_keys_of_a_dledger_group_start_a_group(run: Any, tmp_path: Path) -> 
         finally:
             for broker in brokers:
                 await broker.stop()
+
+    run(main())
+
+
+def test_a_new_replica_copies_what_is_there_and_joins(run: Any, tmp_path: Path) -> None:
+    """The begin of the log is gone at the master; the new one has no vote."""
+
+    async def main() -> None:
+        async with running_group(tmp_path) as group:
+            master = await group.elected()
+            client = group.client(master)
+            for _ in range(4):
+                assert set(await send_many(client, "T", 20, 8192)) == {0}
+            assert master.store.max_physical_offset > 2 * LOG_FILE_SIZE
+            expired = master.store.commit_log.remove_first()
+            assert expired is not None
+            expired.delete()
+            new = await group.start(4)
+            await group.elected(in_sync=4)
+            assert new.store.min_physical_offset == LOG_FILE_SIZE
+            assert set(await send_many(client, "T", 20)) == {0}
+            await group.equal()
+            assert new.store.max_offset("T", 0) == 100
+            await until(lambda: new.topics.find("T") is not None)
+
+    run(main())
+
+
+def test_a_replica_whose_disk_is_new_is_somebody_new(run: Any, tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running_group(tmp_path) as group:
+            master = await group.elected()
+            client = group.client(master)
+            assert set(await send_many(client, "T", 50)) == {0}
+            number = group.followers[0].replica_id
+            await group.stop(number)
+            shutil.rmtree(tmp_path / f"replica-{number}" / "store", ignore_errors=True)
+            shutil.rmtree(tmp_path / f"replica-{number}", ignore_errors=True)
+            again = await group.start(number)
+            await group.elected()
+            await group.equal()
+            assert again.store.max_offset("T", 0) == 50
 
     run(main())

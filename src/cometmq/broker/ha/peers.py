@@ -121,24 +121,20 @@ class Peers:
         return self._member.snapshot.replicas[replica_id].ha_address
 
     async def _connect(self, to: int, address: str, hello: Hello) -> None:
-        host, port = parse_address(address)
+        link = PeerLink(self, session=hello.session, replica_id=to)
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
-                _, link = await asyncio.get_running_loop().create_connection(
-                    lambda: PeerLink(self, session=hello.session, replica_id=to), host, port
-                )
+                await asyncio.get_running_loop().create_connection(lambda: link, *parse_address(address))
         except (OSError, TimeoutError) as error:
             level = logging.INFO if self._unreached != (to, address) else logging.DEBUG
             self._unreached = (to, address)
-            log.log(
-                level,
-                "no connection to the master replica=%d address=%s: %s",
-                to,
-                address,
-                error or "timeout",
-            )
+            why = error or "timeout"
+            log.log(level, "no connection to the master replica=%d address=%s: %s", to, address, why)
             self._member.core.stream_lost(to, boot_ms())
             return
+        except asyncio.CancelledError:
+            link.close()  # it may be there already
+            raise
         self._unreached = None
         self.master_link = link
         member, identity = self._member, self._member.files.identity

@@ -43,6 +43,7 @@ class HaServer:
         self._timer: asyncio.TimerHandle | None = None
         self._pump_scheduled = False
         self._replica_link = replica_link
+        self._undecided: set[FirstBytes] = set()  # connections that have not said what they are
 
     # -- life -----------------------------------------------------------------------------------------------------
 
@@ -55,7 +56,7 @@ class HaServer:
     def _protocol(self) -> asyncio.Protocol:
         if self._replica_link is None:
             return SlaveLink(self)
-        return FirstBytes(lambda: SlaveLink(self), self._replica_link)
+        return FirstBytes(lambda: SlaveLink(self), self._replica_link, self._undecided)
 
     async def stop(self) -> None:
         if self._timer is not None:
@@ -66,6 +67,8 @@ class HaServer:
         self._server.close()
         for link in list(self.links):
             link.close()
+        for connection in list(self._undecided):
+            connection.close()
         await self._server.wait_closed()
         self._server = None
         self._watch_log(False)
@@ -125,5 +128,8 @@ class HaServer:
                 link.close()
             elif now_s - link.wrote_s >= heartbeat_s:
                 link.heartbeat()
+        for connection in list(self._undecided):
+            if now_s - connection.since_s > silence_s:
+                connection.close()
         pause_s = max(min(heartbeat_s, silence_s) / CHECKS_PER_INTERVAL, CHECK_S_MIN)
         self._timer = loop.call_later(pause_s, self._check)
