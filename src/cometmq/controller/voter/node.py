@@ -38,6 +38,7 @@ log = logging.getLogger(__name__)
 
 COMPACT_AFTER = 1_000  # entries
 TICKS_PER_HEARTBEAT = 4
+WARN_AGAIN_SECONDS = 10.0
 
 
 @dataclass(slots=True)
@@ -95,6 +96,7 @@ class VoterNode:
         self._leads = False
         self._working = False
         self._open = False
+        self._warned_at = float("-inf")
 
     # -- start and stop ---------------------------------------------------------------------------------------------
 
@@ -266,7 +268,14 @@ class VoterNode:
         self.lateness.worst_ms = max(self.lateness.worst_ms, late)
         if late * 2 > self._times.election_min:
             self.lateness.warnings += 1
-            log.warning("voter=%s tick was %d ms late: it is kept from running", self.me.id, late)
+            if (now := time.monotonic()) - self._warned_at >= WARN_AGAIN_SECONDS:
+                self._warned_at = now
+                log.warning(
+                    "voter=%s tick was %d ms late (for the %d. time): it is kept from running",
+                    self.me.id,
+                    late,
+                    self.lateness.warnings,
+                )
 
     # -- steps ------------------------------------------------------------------------------------------------------
 
