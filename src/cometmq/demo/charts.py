@@ -22,7 +22,7 @@ class WaitingChart:
     def __init__(self, screen: Screen, plan: Plan, load: Load) -> None:
         self._screen = screen
         self._load = load
-        self._scale = plan.surge_users_per_s * plan.patience_s
+        self._scale = 1.1 * plan.surge_users_per_s * plan.patience_s  # more cannot wait: users go away
         screen.say("   time   came  answered     p50      p99  waiting  gave up")
 
     async def draw(self, elapsed_s: float) -> None:

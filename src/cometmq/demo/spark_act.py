@@ -5,6 +5,7 @@ Spark needs ten seconds to start, so it starts with the first act, which leaves 
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
     from cometmq.demo.children import Child, Children
 
 NEEDED = ("pyspark", "pyarrow")
-START_LIMIT_S = 180.0
+START_LIMIT_S = 300.0
+PATIENCE_S = 2.0  # before a word is said about waiting
 
 
 class SparkAct:
@@ -39,8 +41,13 @@ class SparkAct:
 
     async def started(self) -> None:
         """Wait until it is idle: what is measured next should not share the processors with a JVM that starts."""
-        if self._child is not None:
-            self._about = await self._child.ready(START_LIMIT_S)
+        if self._child is None:
+            return
+        ready = asyncio.ensure_future(self._child.ready(START_LIMIT_S))
+        done, _ = await asyncio.wait({ready}, timeout=PATIENCE_S)
+        if not done:
+            self._screen.say("  (Spark, for the last part, is still starting; the next part waits for that.)")
+        self._about = await ready
 
     async def play(self, name_server: str) -> bool:
         """False if it failed; an act that is left out has not failed."""
