@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -22,13 +23,16 @@ class KillableJava(Java):
         if not kill:
             super().stop()
             return
-        os.kill(self.pid, signal.SIGKILL)
+        file = self.directory / "broker.pid"
+        pid = int(file.read_text())  # not self.pid: a start that failed half way has left a new process
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
         deadline = time.monotonic() + GONE_LIMIT_S
-        while not ended(self.pid):
+        while not ended(pid):
             if time.monotonic() > deadline:
-                raise TimeoutError(f"the Java peer {self.pid} does not end")
+                raise TimeoutError(f"the Java peer {pid} does not end")
             time.sleep(0.005)
-        (self.directory / "broker.pid").unlink()
+        file.unlink()
 
 
 def ended(pid: int) -> bool:
