@@ -28,6 +28,7 @@ from rig.waiting import wait_for
 KINDS = ("java", "comet")
 ALIKE_SECONDS_MAX = 40
 LOOK_AGAIN_SECONDS = 0.2
+ENDLESS_ATTEMPTS_MAX = 3
 ACL_COMMANDS = {
     "updateAclConfig",
     "deleteAclConfig",
@@ -47,7 +48,7 @@ class Side:
 
     def run(self, case: Case) -> str:
         argv = [part.format(**self.values) for part in case.argv]
-        printed = wait_for(lambda: self._print_if(argv, case.awaited), f"{case.awaited!r} in {case.line}")
+        printed = self.admin.mqadmin(*argv) + "\n"
         if case.file:
             printed += _readable(Path(self.values["dir"], case.file).read_text())
         return normal(printed, self.values)
@@ -57,10 +58,6 @@ class Side:
         assert tool.running, tool.printed
         shown = self.admin.mqadmin("consumerConnection", "-g", case.group) if case.group else tool.printed
         return case.awaited in shown
-
-    def _print_if(self, argv: list[str], awaited: str) -> str:
-        printed = self.admin.mqadmin(*argv)
-        return printed + "\n" if awaited in printed else ""
 
 
 def _readable(text: str) -> str:
@@ -134,10 +131,8 @@ def test_log_lines_of_the_java_process_are_no_part_of_a_text() -> None:
     assert normal(text, {}) == "#Topic  #Broker\n10:02:03.456 is no log line\n"
 
 
-@pytest.mark.parametrize("case", ENDLESS, ids=[case.command for case in ENDLESS])
-def test_endless_command_begins_the_same(
-    case: Case, java_kit: JavaKit, sides: dict[str, Side], table: Table
-) -> None:
+def first_words(case: Case, java_kit: JavaKit, sides: dict[str, Side]) -> dict[str, str]:
+    """What an endless command has printed on each side when it works."""
     tools = {
         kind: ToolProcess(java_kit, case.argv, side.cluster.namesrv, Path(side.values["dir"]))
         for kind, side in sides.items()
@@ -145,10 +140,20 @@ def test_endless_command_begins_the_same(
     try:
         for kind, side in sides.items():
             wait_for(lambda at=side, of=tools[kind]: at.has_begun(case, of), f"{case.line} on {kind}", 60)
-        printed = {kind: normal(tool.printed, sides[kind].values) for kind, tool in tools.items()}
+        return {kind: normal(tool.printed, sides[kind].values) for kind, tool in tools.items()}
     finally:
         for tool in tools.values():
             tool.end()
+
+
+@pytest.mark.parametrize("case", ENDLESS, ids=[case.command for case in ENDLESS])
+def test_endless_command_begins_the_same(
+    case: Case, java_kit: JavaKit, sides: dict[str, Side], table: Table
+) -> None:
+    for _ in range(ENDLESS_ATTEMPTS_MAX):
+        printed = first_words(case, java_kit, sides)
+        if not any("RemotingTimeoutException" in text for text in printed.values()):
+            break  # else: the tool gives a request 3 s, too little on a busy machine
     assert "Exception" not in printed["comet"]
     compare(case, printed, table)
 

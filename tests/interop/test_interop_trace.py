@@ -22,7 +22,7 @@ def test_trace_shows_who_sent_and_who_consumed(
         text = printed()
         return text if "Pub " in text and "Sub " in text else ""
 
-    text = wait_for(both_sides, "the records of the producer and of the consumer")
+    text = wait_for(both_sides, "the records of the producer and of the consumer", 60)
     rows = [line.split() for line in text.splitlines() if line.startswith(("Pub ", "Sub "))]
     assert [(row[0], row[1], row[-1]) for row in rows] == [
         ("Pub", f"P{group}", "success"),

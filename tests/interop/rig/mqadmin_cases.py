@@ -61,10 +61,8 @@ class Case:
     view: View = whole
     by_nature: str = ""  # empty: the normalised texts are the same
     file: str = ""  # a file that the command writes below {dir}; it belongs to the text
-    awaited: str = ""  # run again until this is printed: it takes effect a little later
-    group: str = (
-        ""  # of an endless command that prints nothing: awaited is looked for in the state of this group
-    )
+    awaited: str = ""  # what an endless command prints when it works
+    group: str = ""  # where it prints nothing: awaited is looked for in the state of this group
 
     @property
     def command(self) -> str:
@@ -175,7 +173,7 @@ MESSAGES = [
     case("queryMsgByUniqueKey -i NoSuchKey -t AdmOrders"),
     case("queryMsgByOffset -t AdmOrders -b broker-a -i 1 -o 2"),
     case("queryMsgByOffset -t AdmOrders -b broker-a -i 1 -o 99"),
-    case("queryMsgTraceById -i {traced}", awaited="AdmTraceConsumers"),
+    case("queryMsgTraceById -i {traced}"),
     case("printMsg -t AdmOrders -d true", sorted_lines),
     case("printMsg -t AdmOrders -d true -s A", sorted_lines),
     case("printMsgByQueue -t AdmOrders -a broker-a -i 1 -p true -d true"),

@@ -7,6 +7,9 @@ from pathlib import Path
 
 from .clients import JavaClients, Json
 from .servers import Cluster
+from .waiting import wait_for
+
+TRACE_SECONDS_MAX = 60
 
 QUICK = {
     "persistConsumerOffsetInterval": 200,
@@ -55,11 +58,9 @@ def prepare(java: JavaClients, cluster: Cluster, directory: Path) -> dict[str, s
     }
 
 
-def _consume(
-    java: JavaClients, cluster: Cluster, group: str, topic: str, count: int, **settings: object
-) -> None:
+def _consume(java: JavaClients, cluster: Cluster, group: str, topic: str, count: int) -> None:
     """Consume and leave: a consumer that stops stores its offsets at once, a running one after 10 s."""
-    consumer = java.push(cluster.namesrv, group, {topic: "A || B"}, **settings)
+    consumer = java.push(cluster.namesrv, group, {topic: "A || B"})
     consumer.wait_consumed(count)
     consumer.stop()
 
@@ -72,7 +73,17 @@ def _offline_group(java: JavaClients, cluster: Cluster) -> None:
 
 
 def _traced(java: JavaClients, cluster: Cluster) -> str:
+    """The id of a message whose trace is stored; a client that stops may leave its last records unsent."""
     producer = java.producer(cluster.namesrv, "AdmTraceProducers", trace=True)
     sent = producer.send("AdmTraced", "traced", keys="k", tags="A")
-    _consume(java, cluster, "AdmTraceConsumers", "AdmTraced", 1, trace=True)
-    return str(sent["msgId"])
+    consumer = java.push(cluster.namesrv, "AdmTraceConsumers", {"AdmTraced": "A || B"}, trace=True)
+    consumer.wait_consumed(1)
+    admin, message_id = java.admin(cluster.namesrv), str(sent["msgId"])
+
+    def is_shown() -> bool:
+        printed = admin.mqadmin("queryMsgTraceById", "-i", message_id)
+        return "AdmTraceProducers" in printed and "AdmTraceConsumers" in printed
+
+    wait_for(is_shown, "the trace of producer and consumer", TRACE_SECONDS_MAX)
+    consumer.stop()
+    return message_id
