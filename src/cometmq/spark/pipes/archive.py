@@ -12,12 +12,13 @@ the last one inside.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cometmq.errors import ConfigError
+from cometmq.errors import ClientError, ConfigError
 from cometmq.spark.pipes.archive_decode import check_decode, decoded
 from cometmq.spark.pipes.archive_files import CHECKPOINT, Manifest, check_format, read_manifest
 from cometmq.spark.pipes.archive_writer import ArchiveWriter
@@ -28,8 +29,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+log = logging.getLogger(__name__)
+
 ROWS_PER_BATCH_MAX = 1_000_000
 LOOK_INTERVAL_S = 1
+# Spark gives a Python process ten seconds to start, which a busy machine may miss; no option changes that.
+STARTED_SLOWLY = "Python worker failed to connect back"
+START_ATTEMPTS = 3
 REMEDY = "What was archived stays; the next run continues there."
 
 
@@ -112,13 +118,30 @@ def archive(
     )
     job.check()
     result = ArchiveResult()
+    for attempt in range(1, START_ATTEMPTS + 1):
+        try:
+            _run(spark, job, result, on_batch, on_lag)
+            break
+        except ClientError as error:
+            if attempt == START_ATTEMPTS or STARTED_SLOWLY not in str(error):
+                raise
+            log.warning("attempt %d: %s", attempt, error)
+    return result
+
+
+def _run(
+    spark: SparkSession,
+    job: ArchiveJob,
+    result: ArchiveResult,
+    on_batch: Callable[[Manifest], None] | None,
+    on_lag: Callable[[int], None] | None,
+) -> None:
     with plain_failures(REMEDY):
         query = start_archive(spark, job, result, on_batch)
         try:
             _follow(query, on_lag)
         finally:
             query.stop()
-    return result
 
 
 def start_archive(
