@@ -35,7 +35,7 @@ def stream_to_sink(spark: Any, name_server: str, topic: str, target: str, checkp
         nameServer=name_server,
         subscribe=topic,
         startingOffsets="earliest",
-        maxOffsetsPerTrigger="400",
+        maxOffsetsPerTrigger="500",
         minPartitions="2",
     )
     options = {"nameServer": name_server, "topic": target, "checkpointLocation": checkpoint}

@@ -9,10 +9,12 @@ everything that is there is done and prints ``finished``.
 from __future__ import annotations
 
 import sys
+import traceback
 from pathlib import Path
 from typing import Any
 
 BATCH_ROWS = "200"
+ATTEMPTS = 20  # of a query in one life
 SETTINGS = {
     "spark.sql.shuffle.partitions": "2",
     "spark.driver.memory": "600m",
@@ -49,8 +51,17 @@ def main() -> None:
     spark.range(1).rdd.map(lambda row: row.id).collect()  # the first worker takes long
     print("started", flush=True)
     order = sys.stdin.readline().strip()
-    {"archive": archive_lake, "sink": copy_topic}[what](spark, order == "finish", *arguments)
-    print("finished", flush=True)
+    work = {"archive": archive_lake, "sink": copy_topic}[what]
+    for _ in range(ATTEMPTS):
+        try:
+            work(spark, order == "finish", *arguments)
+        except (
+            Exception
+        ):  # tasks failed too often, or a busy machine did not start a planner in Spark's ten seconds
+            traceback.print_exc()
+        else:
+            print("finished", flush=True)
+            return
 
 
 if __name__ == "__main__":

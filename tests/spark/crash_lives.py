@@ -1,4 +1,4 @@
-"""Lives of a pipeline that end by SIGKILL: of the driver's whole process group, of its JVM or its Python alone, or of
+"""Lives of a pipeline that end by SIGKILL: of the driver with all its processes, of its JVM or its Python alone, or of
 single Python workers while the rest lives on. The next life starts while the present one runs, so a kill costs little.
 """
 
@@ -26,7 +26,7 @@ WORKER_MODULE = "pyspark.worker"
 BATCHES_MAX = 2  # that a life may do before its next kill
 MOMENT_MAX_S = 2.0  # after that
 BATCHES_S = 120.0
-WORKER_KILLS = 0.8  # how often a kill hits a worker
+WORKER_KILLS = 0.9  # how often a kill hits a worker
 FINISH_S = 600.0
 FEED_ROWS = 20
 FEED_PAUSE_S = 0.1
@@ -99,9 +99,9 @@ class Life:
             os.kill(pid, signal.SIGKILL)
 
     def kill(self) -> None:
-        """Nothing of the group is left afterwards."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        """Nothing of the session is left afterwards: driver, JVM, and workers, which have groups of their own."""
+        for pid, _ in [(self._process.pid, []), *self._members()]:
+            self.kill_one(pid)
         self._process.wait()
         for stream in (self._process.stdin, self._process.stdout):
             assert stream is not None
@@ -123,7 +123,7 @@ class Life:
         for entry in Path("/proc").iterdir():
             if entry.name.isdecimal():
                 with contextlib.suppress(OSError):
-                    if os.getpgid(int(entry.name)) == self._process.pid:
+                    if os.getsid(int(entry.name)) == self._process.pid:
                         yield int(entry.name), (entry / "cmdline").read_text().split("\0")
 
 
@@ -170,15 +170,15 @@ class Executioner:
         while self.kills.total() < count:
             self._wait_for_moment(life)
             if life.is_over:
-                return  # a task failed too often, or the planner did: also a way to end
+                return
             if self._rng.random() >= WORKER_KILLS or self.kills.total() == count - 1:
                 break
             workers = life.workers()
             if workers:
                 life.kill_one(self._rng.choice(workers))
                 self.kills["worker"] += 1
-        what = self._rng.choice(("group", "jvm", "python"))
-        if what != "group":
+        what = self._rng.choice(("all", "jvm", "python"))
+        if what != "all":
             life.kill_one(life.part(what))
             time.sleep(self._rng.uniform(0.0, 0.3))  # what is left goes on alone for a moment
         life.kill()

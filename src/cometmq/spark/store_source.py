@@ -84,7 +84,7 @@ def scan_slice(
     from cometmq.store.log_walk import walk_segment
 
     topics = frozenset(topic.encode() for topic in options.subscribe) or None
-    for found in walk_segment(piece.segment, piece.start, check_crc=options.check_crc):
+    for found in walk_segment(piece.segment, piece.start, piece.end, check_crc=options.check_crc):
         if found.start >= piece.end:
             return
         end = min(found.end, piece.end)
