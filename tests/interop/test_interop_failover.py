@@ -116,7 +116,7 @@ def test_producers_go_on_with_the_other_broker(java: JavaClients, two_brokers: C
         sender.wait_more(20)
         cluster.brokers[1].kill()
         sender.wait_more(60)
-        wait_for(lambda: _brokers(admin, topic) == ["broker-a"], "the dead broker to leave the route", 10)
+        wait_for(lambda: _brokers(admin, topic) == ["broker-a"], "the dead broker to leave the route", 20)
         cluster.brokers[1].restart()
         wait_for(
             lambda: _brokers(admin, topic) == ["broker-a", "broker-b"], "the broker to be back in the route"

@@ -42,11 +42,11 @@ def test_killed_broker_leaves_the_routes_at_once(java: JavaClients, mixed: Clust
     admin = java.admin(mixed.namesrv)
     topic = admin.create_topic("Leaving")
     mixed.broker.kill()
-    wait_for(lambda: admin.route(topic) is None, "the route to go", 5)
+    wait_for(lambda: admin.route(topic) is None, "the route to go", 20)
     mixed.broker.restart()
-    wait_for(lambda: admin.route(topic), "the route to come back", 10)
+    wait_for(lambda: admin.route(topic), "the route to come back", 40)
     mixed.broker.stop()
-    wait_for(lambda: admin.route(topic) is None, "the route to go", 5)
+    wait_for(lambda: admin.route(topic) is None, "the route to go", 20)
 
 
 @pytest.mark.parametrize("nameserver_kind", ["java", "comet"])

@@ -101,13 +101,13 @@ def test_group_shares_queues_as_members_come_and_go(
     first.wait_queues(4)
     second = java.push(cluster.namesrv, group, {topic: "*"})
     # well below the client's own 20 s round: the broker's notification does it
-    wait_for(lambda: share_queues([first, second], 4), "two consumers to share four queues", 10)
+    wait_for(lambda: share_queues([first, second], 4), "two consumers to share four queues", 15)
     producer.send_many(numbered(topic, 40, "two"))
     wait_together([first, second], {f"two{i}" for i in range(40)})
     assert first.bodies
     assert second.bodies
     first.stop()
-    wait_for(lambda: len(second.queues()) == 4, "the one that stays to take over", 10)
+    wait_for(lambda: len(second.queues()) == 4, "the one that stays to take over", 15)
     producer.send_many(numbered(topic, 8, "one"))
     second.wait_bodies(f"one{i}" for i in range(8))
     counts = bodies_of(first, second)
