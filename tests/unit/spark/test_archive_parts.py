@@ -201,3 +201,19 @@ def test_delta_table_has_a_batch_once_and_swaps_merged_files(tmp_path: Path) -> 
     assert set(rows.column("topic").to_pylist()) == {TOPIC}
     assert verify_archive(tmp_path) == []
     assert is_committed(tmp_path, 2, "q")  # the merge has not forgotten the batches
+
+
+def test_missing_variants_are_written(tmp_path: Path) -> None:
+    from cometmq.spark.pipes.archive_writer import with_filled_variants
+
+    parts = [
+        pa.field("value", pa.binary(), nullable=False),
+        pa.field("metadata", pa.binary(), nullable=False),
+    ]
+    values = pa.array([b"1", None, b"2"]), pa.array([b"m", None, b"m"])
+    column = pa.StructArray.from_arrays(values, fields=parts, mask=pa.array([False, True, False]))
+    rows = pa.table({"n": [1, 2, 3], "value": column})
+    parquet.write_table(with_filled_variants(rows), tmp_path / "f.parquet")
+    found = parquet.read_table(tmp_path / "f.parquet").column("value").to_pylist()
+    assert found == [{"value": b"1", "metadata": b"m"}, None, {"value": b"2", "metadata": b"m"}]
+    assert not any(part.nullable for part in parquet.read_schema(tmp_path / "f.parquet").field("value").type)

@@ -130,7 +130,7 @@ class OpenFile:
         self._end = offsets[-1].as_py() + 1
         self._rows += rows.num_rows
         self._times_ms += span_ms(rows.column("storeTimestamp"))
-        self._writer.write_table(rows)
+        self._writer.write_table(with_filled_variants(rows))
 
     def close(self) -> ArchiveFile:
         self._writer.close()
@@ -150,6 +150,21 @@ class OpenFile:
             first_ms=min(self._times_ms),
             last_ms=max(self._times_ms),
         )
+
+
+def with_filled_variants(rows: pa.Table) -> pa.Table:
+    """A variant is a struct of two parts that may not be null; where there is none, Spark sends nulls all the same."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    for number, field in enumerate(rows.schema):
+        if not pa.types.is_struct(field.type) or any(part.nullable for part in field.type):
+            continue
+        column = rows.column(number).combine_chunks()
+        parts = [pc.fill_null(column.field(part.name), b"") for part in field.type]
+        filled = pa.StructArray.from_arrays(parts, fields=list(field.type), mask=pc.is_null(column))
+        rows = rows.set_column(number, field, filled)
+    return rows
 
 
 def span_ms(times: pa.ChunkedArray) -> tuple[int, int]:
