@@ -17,6 +17,8 @@ from cometmq.spark.offsets import ranges_between
 from cometmq.spark.options import ClusterOptions, ReadOptions
 from cometmq.spark.pulls import RangeReader
 
+pytestmark = pytest.mark.slow
+
 ACCOUNTS = {
     "admin": {"admin": True},
     "reader": {"topicPerms": ["t=SUB"], "groupPerms": ["SPARK_SOURCE=SUB"]},

@@ -89,6 +89,7 @@ def restarted(tmp_path: Path) -> Iterator[Restarted]:
     made.kill()
 
 
+@pytest.mark.slow
 def test_retention_that_overtook_the_checkpoint_is_data_loss(
     restarted: Restarted, queries: Callable[[RunningBroker, Path], Query], tmp_path: Path
 ) -> None:
@@ -115,6 +116,7 @@ def test_retention_that_overtook_the_checkpoint_is_data_loss(
     assert len(query.run(subscribe="t", failOnDataLoss="false")) == 300 - lost
 
 
+@pytest.mark.slow
 def test_query_outlives_a_broker_that_is_away_for_a_while(
     restarted: Restarted, queries: Callable[[RunningBroker, Path], Query], tmp_path: Path
 ) -> None:
@@ -132,6 +134,7 @@ def test_query_outlives_a_broker_that_is_away_for_a_while(
     running.stop()
 
 
+@pytest.mark.slow
 def test_broker_that_stays_away_ends_the_query_but_is_no_data_loss(
     restarted: Restarted, queries: Callable[[RunningBroker, Path], Query], tmp_path: Path
 ) -> None:
@@ -148,6 +151,7 @@ def test_broker_that_stays_away_ends_the_query_but_is_no_data_loss(
     assert query.run(subscribe="t") == bodies(5, first=10)
 
 
+@pytest.mark.slow
 def test_broker_that_joins_is_read_from_its_first_message(
     restarted: Restarted, queries: Callable[[RunningBroker, Path], Query], tmp_path: Path
 ) -> None:
