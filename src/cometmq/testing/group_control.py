@@ -17,7 +17,7 @@ from cometmq.protocol.command import RemotingCommand
 from cometmq.testing.group_processes import GroupProcesses
 
 ASK_MS = 1_000
-WAIT_S = 60.0
+WAIT_S = 120.0
 POLL_S = 0.02
 
 

@@ -25,7 +25,7 @@ from cometmq.controller.config import CONTROLLER_KEYS
 
 HOST = "127.0.0.1"
 NAME_SERVER = 0  # its number among the processes
-START_LIMIT_S = 60.0
+START_LIMIT_S = 120.0
 STOP_LIMIT_S = 30.0
 PORT_RANGE = (12_000, 32_000)
 PORTS_PER_BROKER = 4  # fast port, main port and replication port are neighbours
