@@ -161,6 +161,8 @@ class RecoveryReport:
     records_scanned: int = 0
     records_dispatched: int = 0
     cut_offset: int = -1  # where the log was cut because of bytes that are no record, -1 if nowhere
+    damaged: bool = False  # records stood behind that cut: it was no write that a crash interrupted
+    walk_start: int = 0  # physical offset from which on every record was looked at
     queue_count: int = 0
     tails_trusted: bool = False  # the queue tails came from the sidecar of the last clean stop
     duration_ms: int = 0

@@ -36,6 +36,7 @@ from cometmq.store.queue_table import MULTI_DISPATCH_SEPARATOR, QueueTable
 from cometmq.store.scan_cy import (
     LENGTH,
     MAGIC,
+    MESSAGE_MAGIC,
     POSITION,
     REASONS,
     STOP_BAD,
@@ -52,6 +53,10 @@ INDEX_FILES_BACK_MAX = 3  # files that recovery goes back further for the sake o
 FOREIGN_REASONS = frozenset(REASONS[number] for number in (MAGIC, LENGTH, POSITION))
 
 log = logging.getLogger(__name__)
+
+SEARCH_STEP = 1 << 20  # bytes
+MAGIC_POSITION = 4  # in a record
+PHYSICAL_OFFSET_FIELD = 6  # of _HEAD
 
 _HEAD = struct.Struct(">IIIiiqqi")
 
@@ -84,6 +89,8 @@ class Recovery:
         queues_end = max((queue.max_physical_offset for queue in self.table.all()), default=0)
         first = self._first_file(queues_end)
         end = self._find_end(first)
+        self.report.walk_start = self.log.files[first].start
+        self.report.damaged = self.report.damaged or queues_end > end
         self._cut(end, queues_end)
         self._rewrite_doubtful()
         self._sync_log(first)
@@ -146,12 +153,20 @@ class Recovery:
             if scan.stop == STOP_BAD:
                 self._refuse_foreign(file, scan)
                 self.report.cut_offset = end
+                self.report.damaged = self._records_behind(file, scan.end)
                 self._note(f"{file.path} is good up to physical offset {end} only: {scan.reason}")
             if scan.stop not in (STOP_BLANK, STOP_END):
                 return end
             if file is not self.log.files[-1]:
                 end = file.end
         return end
+
+    def _records_behind(self, file: MappedFile, position: int) -> bool:
+        """Is there more behind bytes that are no record? Then no crash has made them so."""
+        later = self.log.files[self.log.files.index(file) + 1 :]
+        return _record_follows(file, position) or any(
+            record_store_timestamp(one.buffer(), 0, one.size) >= 0 for one in later
+        )
 
     def _refuse_foreign(self, file: MappedFile, scan: Scan) -> None:
         """A file that does not even begin like a log was not made so by a crash: cutting would erase it."""
@@ -269,3 +284,20 @@ class Recovery:
     def _note(self, text: str) -> None:
         log.warning("recovery: %s", text)
         self.report.notes.append(text)
+
+
+def _record_follows(file: MappedFile, position: int) -> bool:
+    """Does a record that knows its own place stand somewhere behind a position?"""
+    magic = MESSAGE_MAGIC.to_bytes(4, "big")
+    data = file.buffer()
+    for start in range(position + 1, file.size, SEARCH_STEP):
+        part = bytes(data[start : min(start + SEARCH_STEP + _HEAD.size, file.size)])
+        at = part.find(magic)
+        while at >= 0:
+            begin = start + at - MAGIC_POSITION
+            if begin > position and begin + _HEAD.size <= file.size:
+                head = _HEAD.unpack_from(data, begin)
+                if head[PHYSICAL_OFFSET_FIELD] == file.start + begin:
+                    return True
+            at = part.find(magic, at + 1)
+    return False

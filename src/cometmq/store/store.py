@@ -150,7 +150,10 @@ class MessageStore:
             report = self._recover()
             self._start()
             if confirmed_offset is not None:
-                self._hold_back(confirmed_offset)
+                self._hold_back(
+                    confirmed_offset if report.clean else min(confirmed_offset, report.walk_start)
+                )
+                self.confirm(min(confirmed_offset, self.commit_log.end_offset))
         except BaseException:
             self._let_go()
             raise

@@ -189,3 +189,53 @@ def test_nothing_is_taken_while_the_group_does_not_allow_it(tmp_path: Path) -> N
         assert store.put(message()).status is PutStatus.SERVICE_NOT_AVAILABLE
         assert store.reserve(100) is None
         assert store.max_physical_offset == 0
+
+
+def killed(config: StoreConfig, count: int = 20) -> list[int]:
+    """A killed replica with everything confirmed; where its records end."""
+    store = MessageStore(config)
+    store.open(0)
+    store.become_master()
+    ends = [store.put(message(b"%d" % number * 100)).end_offset for number in range(count)]
+    store.confirm(ends[-1])
+    store.kill_for_test()
+    return ends
+
+
+def flip(path: Path, position: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[position] ^= 16
+    path.write_bytes(data)
+
+
+def test_a_damaged_record_among_good_ones_is_told_from_an_unfinished_write(tmp_path: Path) -> None:
+    config = small_config(tmp_path)
+    ends = killed(config)
+    log = tmp_path / "commitlog" / f"{0:020d}"
+    flip(log, ends[7] + 100)  # inside a body
+    store = MessageStore(config)
+    report = store.open(ends[-1])
+    assert (report.cut_offset, report.damaged) == (ends[7], True)
+    store.kill_for_test()
+
+
+def test_an_unfinished_write_is_no_damage(tmp_path: Path) -> None:
+    config = small_config(tmp_path)
+    ends = killed(config)
+    log = tmp_path / "commitlog" / f"{0:020d}"
+    data = bytearray(log.read_bytes())
+    data[ends[-1] : ends[-1] + 60] = data[ends[-2] : ends[-2] + 60]
+    log.write_bytes(data)
+    store = MessageStore(config)
+    report = store.open(ends[-1])
+    assert (report.cut_offset, report.damaged) == (ends[-1], False)
+    assert len(bodies(store)) == 20
+    store.close()
+
+
+def test_damaged_queue_entries_are_made_anew_after_a_crash(tmp_path: Path) -> None:
+    config = small_config(tmp_path)
+    ends = killed(config)
+    flip(tmp_path / "consumequeue" / "T" / "0" / f"{0:020d}", 5 * 20 + 6)
+    with replica(config, ends[-1]) as store:
+        assert bodies(store) == [b"%d" % number * 100 for number in range(20)]

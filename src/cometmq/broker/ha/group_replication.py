@@ -105,7 +105,10 @@ class GroupReplication:
     def after_store(self) -> None:
         assert self.files is not None
         broker = self._broker
-        self._member = Member(broker.config, broker.store, self.files, self.roles, self._log_was_cut)
+        damaged = broker.recovery is not None and broker.recovery.damaged
+        self._member = Member(
+            broker.config, broker.store, self.files, self.roles, self._log_was_cut, damaged=damaged
+        )
         self._member.on_confirm = self.server.pump
         self._meta = self._member.meta = MetaStream(self._member, MetaItems(broker))
         broker.offsets.changed = set()

@@ -64,8 +64,10 @@ class Member:
         files: MemberFiles,
         roles: Roles,
         on_cut: Callable[[], None],
+        *,
+        damaged: bool = False,
     ) -> None:
-        """The store is open."""
+        """The store is open; ``damaged``: recovery had to cut off more than an unfinished record."""
         self.config = config
         self.files = files
         self.session: ControllerSession | None = None
@@ -83,7 +85,10 @@ class Member:
             log.warning("event=CUT_FINISHED a cut of the log was completed offset=%d", redone)
         self.log = StoreLog(store, files.epochs, truncation, files.directory)
         hint = files.confirmed.offset if files.confirmed is not None else 0
-        self.corrupt = hint > self.log.max_offset  # confirmed bytes are missing
+        self.corrupt = damaged or hint > self.log.max_offset  # confirmed bytes may be missing
+        if self.corrupt:
+            log.error("event=REPLICA_CORRUPT records are missing from offset=%d on; they are copied from the master",
+                      self.log.max_offset)  # fmt: skip
         self.core = Replica(
             files.identity.replica_id,
             self.log,
