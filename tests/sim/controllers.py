@@ -9,6 +9,7 @@ from __future__ import annotations
 import pickle
 from typing import TYPE_CHECKING, Any
 
+from sim.planted import Bugs
 from sim.raft_cluster import Disk, Node
 
 from cometmq.controller.elections import Depose, Elect, ElectionTimes, GroupWatch, Report
@@ -26,8 +27,9 @@ Command = tuple[str, tuple[Any, ...], int, int]  # name, arguments, replica that
 class Metadata:
     """What the entries lead to."""
 
-    def __init__(self, state: GroupState) -> None:
+    def __init__(self, state: GroupState, bugs: Bugs) -> None:
         self.state = state
+        self.bugs = bugs
         self.starts: dict[int, int] = {}  # replica -> its latest start that registered
         self.removed: set[int] = set()  # ids that are never used again
 
@@ -43,6 +45,9 @@ class Metadata:
             self.starts[replica] = start
             store, unclean, corrupt = arguments
             return self.state.register(replica, store, unclean=unclean, corrupt=corrupt)
+        is_void = name == "alter_sync_set" and not arguments[-1] <= self.state.stores.keys()
+        if is_void and self.bugs.void_proposals_stay:
+            return False
         if name == "elect_unfenced":  # planted
             self.state.view = self.state.view._replace(master=NO_MASTER)
             name = "elect"
@@ -56,7 +61,7 @@ class ControllerNode(Node):
 
     def __init__(self, group: GroupWorld, me: Voter, disk: Disk) -> None:
         super().__init__(group, me, disk)  # type: ignore[arg-type]
-        self.metadata = Metadata(group.new_state())
+        self.metadata = Metadata(group.new_state(), group.bugs)
         self.broken = False  # its disk is bad: it does not vote until it is somebody new
         self._watch: GroupWatch | None = None
         self._reading: list[tuple[int, int, float]] | None = None
@@ -70,7 +75,11 @@ class ControllerNode(Node):
     # -- the log --------------------------------------------------------------------------------------------------
 
     def _load(self, snapshot: Snapshot) -> None:
-        self.metadata = pickle.loads(snapshot.data) if snapshot.data else Metadata(self.cluster.new_state())
+        self.metadata = (
+            pickle.loads(snapshot.data)
+            if snapshot.data
+            else Metadata(self.cluster.new_state(), self.cluster.bugs)
+        )
         self.applied_index = snapshot.index
 
     def _apply(self, raft: Raft, step: Step) -> None:
@@ -165,9 +174,6 @@ class ControllerNode(Node):
     def _on_heartbeat(self, replica: int, start: int, report: Report, sent: float) -> None:
         if self._watch is not None:
             self._watch.heard(report, self.clock())
-        if self.cluster.bugs.lease_without_read:
-            self._send(replica, "view", start, self.metadata.state.view, sent)
-            return
         self._waiting.append((replica, start, sent))
         if self._reading is None:
             self._read()

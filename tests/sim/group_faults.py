@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 FAULT_EVERY = 150  # milliseconds on average
 OPERATOR_EVERY = 60
+OPERATES = 0.05  # chance that an operator changes something each time
 BROKERS_MAX = 5
 FORCE_AFTER = (
     1_500  # milliseconds without a master after which an operator accepts a loss, where one may happen
@@ -31,6 +32,13 @@ class Trouble:
         self._damaged: dict[int, int] = {}  # replica -> its first start after its disk lost something
         self._replaced: Voter | None = None  # the voter that is being added anew
         self._masterless_since = 0.0
+        self._kinds = [fault for fault, _ in self._FAULTS]
+        self._weights = [self._weight(fault.__name__, weight) for fault, weight in self._FAULTS]
+
+    def _weight(self, name: str, weight: int) -> int:
+        """A focused world has few kinds of faults."""
+        wanted = self.group.focus
+        return weight if wanted is None or name.removeprefix("_") in wanted.faults else 0
 
     def begin(self) -> None:
         self._fault_later()
@@ -62,8 +70,7 @@ class Trouble:
 
     def _fault(self) -> None:
         if self.group.faults:
-            faults, weights = zip(*self._FAULTS, strict=True)
-            self.world.random.choices(faults, weights)[0](self)
+            self.world.random.choices(self._kinds, self._weights)[0](self)
             self._fault_later()
 
     def _any_broker(self) -> SimBroker:
@@ -111,7 +118,7 @@ class Trouble:
 
     def _pause_broker(self) -> None:
         broker = self._any_broker()
-        until = self.world.now + self.world.random.uniform(20, 700)
+        until = self.world.now + self.world.random.uniform(20, self.world.random.choice((200, 700, 1_500)))
         for one in (broker, *self._housemates(broker)):
             one.paused_until = until
 
@@ -253,7 +260,8 @@ class Trouble:
         leader = next((node for node in self.group.nodes.values() if node.leads), None)
         if leader is not None and self.world.now >= leader.paused_until:
             self._replace_voter(leader)
-            if self.group.faults and self.world.chance(0.05):
+            busy = self.group.focus.operates if self.group.focus is not None else OPERATES
+            if self.group.faults and self.world.chance(busy):
                 works = (self._add, self._remove, self._switch, self._hand_over, self._configure)
                 self.world.random.choice(works)(leader)
             if self.group.beyond:

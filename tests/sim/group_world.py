@@ -12,6 +12,7 @@ in the process of a broker. Damage to disks stays within what the level promises
 from __future__ import annotations
 
 import pickle
+from dataclasses import dataclass
 
 from sim import group_faults
 from sim.brokers import SimBroker
@@ -31,11 +32,27 @@ HEAL_STEP = 250
 HEAL_MAX = 8_000  # milliseconds; the group is given that long to be whole again
 
 
+@dataclass(frozen=True)
+class Focus:
+    """A world in which one kind of mistake shows soon."""
+
+    faults: tuple[str, ...]
+    delay_max: float = 20.0
+    quorum: int | None = None
+    size: int = 3
+    min_in_sync: int = 2
+    operates: float = group_faults.OPERATES
+    loss: float = 0.0
+
+
 class GroupWorld:
     compact_after = 15  # entries
 
-    def __init__(self, seed: int, *, bugs: Bugs | None = None, beyond: bool = False) -> None:
+    def __init__(
+        self, seed: int, *, bugs: Bugs | None = None, beyond: bool = False, focus: Focus | None = None
+    ) -> None:
         self.world = World(seed)
+        self.focus = focus
         self.bugs = bugs or Bugs()
         self.beyond = beyond
         self.faults = self.sending = True
@@ -44,7 +61,7 @@ class GroupWorld:
         self.masters: dict[int, int] = {}
         self.committed: dict[int, Entry] = {}
         self.leaders: dict[int, Voter] = {}
-        self.truth = Metadata(self.new_state())  # what the controllers decided together
+        self.truth = Metadata(self.new_state(), self.bugs)  # what the controllers decided together
         self.sent = 0
         voters = tuple(Voter(number, f"u{number}") for number in range(1, VOTERS + 1))
         self.nodes = {v.id: ControllerNode(self, v, Disk(snapshot=Snapshot(0, 0, voters))) for v in voters}
@@ -61,6 +78,10 @@ class GroupWorld:
         self.on_disk = chance.random() < 0.3  # level insync+disk
         self.reconfigures = not self.quorum and chance.random() < 0.2  # then disks stay whole
         self.embedded = chance.random() < 0.5
+        if self.focus is not None and self.focus.quorum is not None:
+            self.size, self.quorum = self.focus.size, self.focus.quorum
+            self.min_in_sync = self.quorum or self.focus.min_in_sync
+            self.reconfigures = False
 
     def new_state(self) -> GroupState:
         state = GroupState()
@@ -131,6 +152,8 @@ class GroupWorld:
         network.loss = self.world.random.choice((0.0, 0.01, 0.05))
         network.delay_max = self.world.random.choice((3.0, 20.0, 100.0))
         network.duplication = self.world.random.choice((0.0, 0.05))
+        if self.focus is not None:
+            network.delay_max, network.loss = self.focus.delay_max, self.focus.loss
         self._send_later()
         self._watch_grants()
         self.trouble.begin()

@@ -17,7 +17,6 @@ class Bugs:
     lease_from_reply: bool = False
     cut_below_confirm: bool = False
     quorum_of_the_union: bool = False
-    keeps_streams_of_unclean: bool = False
     no_quarantine: bool = False
     # of their disks
     no_zeroing: bool = False
@@ -28,9 +27,10 @@ class Bugs:
     ack_without_sync: bool = False
     wiped_disk_keeps_uuid: bool = False
     cuts_bad_raft_log: bool = False
+    ignores_unknown_uuids: bool = False
     # of the controller
     elects_without_fence: bool = False
-    lease_without_read: bool = False
+    void_proposals_stay: bool = False
 
 
 class BuggyReplica(Replica):
@@ -70,10 +70,6 @@ class BuggyReplica(Replica):
 
     def _may_cut_to(self, point: int) -> bool:
         return self.bugs.cut_below_confirm or super()._may_cut_to(point)
-
-    def _close_doubtful_streams(self) -> None:
-        if not self.bugs.keeps_streams_of_unclean:
-            super()._close_doubtful_streams()
 
     def may_grant(self, now: float) -> bool:
         return self.has_lease(now) if self.bugs.no_quarantine else super().may_grant(now)

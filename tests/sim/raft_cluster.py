@@ -116,8 +116,13 @@ class Node:
                 self.paused_until - self.world.now + 0.1, self._receive_late, message, self.generation
             )
             return
+        if self.cluster.bugs.ignores_unknown_uuids and self._is_strange(message.sender, self.raft):
+            return
         self.raft.receive(message, self.clock())
         self.work()
+
+    def _is_strange(self, sender: Voter, raft: Raft) -> bool:
+        return any(voter.id == sender.id and voter != sender for voter in raft.voters)
 
     def _receive_late(self, message: Message, generation: int) -> None:
         if generation == self.generation:
