@@ -124,15 +124,16 @@ def _group_html(group: GroupAudit) -> str:
 
 
 def nice_top(value: int) -> int:
-    """The smallest of 1, 2, 4, 5, 8 and their tenfolds that is not below.
+    """The smallest number that is not below and divides into round parts.
 
-    >>> [nice_top(value) for value in (1, 3, 717, 1021)]
-    [1, 4, 800, 2000]
+    >>> [nice_top(value) for value in (1, 3, 11, 717, 1021)]
+    [1, 4, 12, 800, 1200]
     """
     if value <= 1:
         return 1
     power = 10 ** math.floor(math.log10(value))
-    return next(int(factor * power) for factor in (1, 2, 4, 5, 8, 10) if factor * power >= value)
+    tops = (factor * power / 10 for factor in (10, 12, 16, 20, 24, 32, 40, 60, 80, 100))
+    return next(int(top) for top in tops if top >= value and top.is_integer())
 
 
 def lag_svg(lag: list[tuple[int, int]]) -> str:
