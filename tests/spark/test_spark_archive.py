@@ -11,7 +11,7 @@ from spark_kit import RunningBroker
 
 from cometmq.errors import ClientError, ConfigError
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
 LIMIT = {"maxOffsetsPerTrigger": "40"}
 IN_TWO_HOURS_MS = 2 * 3_600_000
@@ -34,7 +34,6 @@ def wanted(count: int) -> list[bytes]:
     return sorted(b"body-%d" % number for number in range(count))
 
 
-@pytest.mark.slow
 def test_delta_archive_is_exactly_once_and_compacts(
     broker: RunningBroker, topic: str, spark: Any, tmp_path: Path
 ) -> None:
@@ -74,7 +73,6 @@ def test_delta_archive_is_exactly_once_and_compacts(
         archive(spark, broker.name_server, [topic], root, format="delta")
 
 
-@pytest.mark.slow
 def test_compacted_archive_goes_on_and_is_whole(
     broker: RunningBroker, topic: str, spark: Any, tmp_path: Path
 ) -> None:
@@ -117,7 +115,6 @@ def test_variant_of_any_json(broker: RunningBroker, topic: str, spark: Any, tmp_
     assert ids() == expected
 
 
-@pytest.mark.slow
 def test_schema_comes_from_a_sample_and_stays(
     broker: RunningBroker, topic: str, spark: Any, tmp_path: Path
 ) -> None:
