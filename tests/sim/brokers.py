@@ -97,7 +97,7 @@ class SimBroker:
 
     def crash(self, *, power_loss: bool = False) -> None:
         if self.machine is not None and self.world.chance(0.5):
-            self.confirm_kept = self.machine.confirm
+            self.confirm_kept = self.machine.confirm_to_keep
         self.machine = None
         self.generation += 1
         self.world.network.detach(self.me)
@@ -133,7 +133,7 @@ class SimBroker:
             machine.flushed(self.clock())
         if now >= self._keep_at:
             self._keep_at = now + KEEP_CONFIRM_EVERY
-            self.confirm_kept = machine.confirm
+            self.confirm_kept = machine.confirm_to_keep
         if now >= self._heartbeat_at:
             self._heartbeat_at = now + HEARTBEAT
             self._talk_to_controller(machine)

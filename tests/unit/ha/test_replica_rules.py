@@ -151,3 +151,12 @@ def test_silence_is_told_about_the_master_of_the_known_epoch() -> None:
     assert replica.status(900).stream_closed
     replica.on_view(view(1, 2, epoch=4, version=2), None, 1_000)
     assert (replica.status(1_000).master_silence, replica.status(1_000).stream_closed) == (0, False)
+
+
+def test_what_is_kept_as_confirmed_is_on_this_disk() -> None:
+    replica = master(1, 2, 3, quorum=2)
+    replica.append(record(1), 1)
+    follow(replica, 2, 8)
+    assert (replica.confirm, replica.confirm_to_keep) == (8, 0)
+    replica.log.flush()
+    assert replica.confirm_to_keep == 8

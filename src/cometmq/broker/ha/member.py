@@ -150,7 +150,7 @@ class Member:
         if self._saving is not None:
             await asyncio.gather(self._saving, return_exceptions=True)
         if self.core.role is not ReplicaRole.FAILED:
-            self.files.save_confirmed(self.core.confirm, self.core.epoch)
+            self.files.save_confirmed(self.core.confirm_to_keep, self.core.epoch)
         self._ends = (self._store.max_physical_offset, self._store.flushed_offset)
 
     def closed(self) -> None:
@@ -248,7 +248,7 @@ class Member:
         """In a thread: it is a hint, and nobody shall wait for a disk because of it."""
         if self._saving is None or self._saving.done():
             self._saving = asyncio.get_running_loop().run_in_executor(
-                None, self.files.save_confirmed, self.core.confirm, self.core.epoch
+                None, self.files.save_confirmed, self.core.confirm_to_keep, self.core.epoch
             )
             self._saving.add_done_callback(self._confirmed_saved)
 

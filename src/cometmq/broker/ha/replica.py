@@ -281,6 +281,11 @@ class Replica:
             self._stream_closed = True
 
     @property
+    def confirm_to_keep(self) -> int:
+        """What a file may say is confirmed: after a loss of power a log that ends before it is called corrupt."""
+        return min(self.confirm, self.log.flushed_offset)
+
+    @property
     def session(self) -> int:
         """Of our latest greeting."""
         return self._session
