@@ -173,16 +173,24 @@ class Executioner:
                 return
             if self._rng.random() >= WORKER_KILLS or self.kills.total() == count - 1:
                 break
-            workers = life.workers()
-            if workers:
-                life.kill_one(self._rng.choice(workers))
-                self.kills["worker"] += 1
+            self._kill_worker(life)
         what = self._rng.choice(("all", "jvm", "python"))
         if what != "all":
             life.kill_one(life.part(what))
             time.sleep(self._rng.uniform(0.0, 0.3))  # what is left goes on alone for a moment
         life.kill()
         self.kills[what] += 1
+
+    def _kill_worker(self, life: Life) -> None:
+        """A life that has just begun has none yet: wait for one."""
+        deadline = time.monotonic() + BATCHES_S
+        while not life.is_over and time.monotonic() < deadline:
+            workers = life.workers()
+            if workers:
+                life.kill_one(self._rng.choice(workers))
+                self.kills["worker"] += 1
+                return
+            time.sleep(0.02)
 
     def _wait_for_moment(self, life: Life) -> None:
         deadline = time.monotonic() + BATCHES_S
