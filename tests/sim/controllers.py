@@ -44,7 +44,10 @@ class Metadata:
                 return replica not in self.removed  # asked twice
             self.starts[replica] = start
             store, unclean, corrupt = arguments
-            return self.state.register(replica, store, unclean=unclean, corrupt=corrupt)
+            done = self.state.register(replica, store, unclean=unclean, corrupt=corrupt)
+            if self.bugs.unclean_leaves_quorum:
+                self.state._set_in_sync(self.state.view.sync_set - self.state.view.unclean)
+            return done
         is_void = name == "alter_sync_set" and not arguments[-1] <= self.state.stores.keys()
         if is_void and self.bugs.void_proposals_stay:
             return False

@@ -31,6 +31,7 @@ class Bugs:
     # of the controller
     elects_without_fence: bool = False
     void_proposals_stay: bool = False
+    unclean_leaves_quorum: bool = False
 
 
 class BuggyReplica(Replica):

@@ -11,6 +11,9 @@ from sim.world import Violation
 
 PARTITIONS = ("isolate_broker", "cut_one_way", "cut_from_controllers", "silence_master", "heal_network")
 VOTERS = ("damage_node", "kill_node", "isolate_controllers", "heal_network")
+DAMAGE = (
+    "wipe_broker", "cut_power", "flip_bit", "isolate_broker", "kill_broker", "silence_master", "heal_network",
+)  # fmt: skip
 REMOVALS = Focus(("isolate_broker", "kill_broker", "heal_network"), quorum=0, size=4, operates=0.2)
 LOSSY: dict[str, Any] = {"quorum": 0, "operates": 0.0, "loss": 0.2}
 # In which world each shows soon (None: in any), and the seed that found it there, searching from 0 on: the search of
@@ -25,6 +28,7 @@ PLANTED: list[tuple[str, Focus | None, int]] = [
     ("cut_below_confirm", Focus(("cut_power", "kill_broker", "isolate_broker", "heal_network")), 4),
     ("quorum_of_the_union", Focus((*PARTITIONS, "kill_broker"), quorum=2, operates=0.3), 41),
     ("elects_without_fence", Focus(PARTITIONS, delay_max=100.0, quorum=2), 42),
+    ("unclean_leaves_quorum", Focus(DAMAGE, quorum=2, operates=0.0), 15),
     ("no_quarantine", Focus(("silence_master", "reset_connections", "heal_network"), 100.0, **LOSSY), 37),
     ("bad_record_is_torn", None, 36),
     ("ack_before_flush", None, 55),

@@ -86,7 +86,7 @@ class GroupWatch:
         self._times = times
         self._since = now  # nobody can be called silent for longer than we have listened
         self._sessions: dict[int, _Session] = {}
-        self._preferred = 0  # whom a master that resigned would like to see
+        self._wish = (0, 0)  # epoch, and whom the master that resigned before it would like to see
 
     # -- what the driver tells ------------------------------------------------------------------------------------
 
@@ -120,7 +120,8 @@ class GroupWatch:
         """What is to be proposed now, if anything."""
         view = state.view
         if view.master == NO_MASTER:
-            return self._elect(state, now, self._preferred or preferred, "no master")
+            epoch, wished = self._wish
+            return self._elect(state, now, wished if epoch == view.epoch else preferred, "no master")
         reason = self.death(state, now)
         if reason is None:
             return None
@@ -134,7 +135,7 @@ class GroupWatch:
         if view.master == NO_MASTER:
             return None
         if state.is_quorum:
-            self._preferred = preferred
+            self._wish = (view.epoch + 1, preferred)
             return Depose(view.master, view.epoch, "resigned")
         decision = self._elect(state, now, preferred, "resigned", without=view.master)
         # It lives and stays in sync.

@@ -141,3 +141,21 @@ def test_by_quorum_an_unclean_member_is_no_witness() -> None:
     assert watch.decide(state, 1) is None
     watch.heard(report(1, 90, epoch=2), 1)
     assert watch.decide(state, 1) == Elect(2, 2, frozenset(), "no master")
+
+
+def test_by_quorum_the_wish_of_a_master_that_resigned_counts_among_equals_once() -> None:
+    state = group(quorum=2)
+    watch = watch_of(report(1), report(2), report(3))
+    assert watch.resign(state, 1, preferred=3) == Depose(1, 1, "resigned")
+    assert watch.decide(state, 1) is None
+    assert state.depose(1, 1)
+    for replica in (1, 2, 3):
+        watch.heard(report(replica, epoch=2), 2)
+    decision = watch.decide(state, 2)
+    assert isinstance(decision, Elect)
+    assert decision.new_master == 3
+    assert state.elect(3, 2, ())
+    assert state.depose(3, 3)
+    for replica in (1, 2, 3):
+        watch.heard(report(replica, epoch=4), 3)
+    assert watch.decide(state, 3) == Elect(1, 4, frozenset(), "no master")
