@@ -41,6 +41,8 @@ class GroupState:
         view = self.view
         if min_in_sync < 1 or (view.epoch and ack_replicas != view.ack_replicas):
             return False  # what is confirmed was confirmed by the old rule
+        if view.epoch and min_in_sync > max(view.min_in_sync, len(self.stores)):
+            return False  # nothing could be confirmed any more
         enough = max(min_in_sync, ack_replicas)  # by `quorum` nothing is confirmed with fewer members than k
         if (enough, ack_replicas) != (view.min_in_sync, view.ack_replicas):
             self.view = view._replace(min_in_sync=enough, ack_replicas=ack_replicas)

@@ -115,3 +115,10 @@ def test_the_only_copy_of_a_group_that_wants_one_stays_electable() -> None:
     assert state.elect(1, 2, ())
     state.register(1, "s1", unclean=False, corrupt=True)
     assert not state.elect(1, state.view.epoch, ())
+
+
+def test_more_copies_than_there_are_replicas_cannot_be_asked_for() -> None:
+    state = group(1, 2)
+    assert not state.configure(3)
+    assert state.configure(1)
+    assert state.configure(2)
