@@ -14,7 +14,7 @@ from cometmq.protocol.bodies.route import MASTER_ID
 from cometmq.protocol.codes import ResponseCode
 
 PAUSE_S_MIN = 0.05
-PAUSE_S_MAX = 1.0
+PAUSE_S_MAX = 0.25  # a longer one would be most of the time that nobody can send
 
 
 def possible(routes: Routes, topic: str) -> bool:
@@ -30,7 +30,7 @@ def surely_not_stored(error: CometMQError) -> bool:
 
 
 class MasterWait:
-    """The pauses of one send: refresh the route at once, then 50 ms, doubling up to a second."""
+    """The pauses of one send: refresh the route at once, then 50 ms, doubling up to a quarter of a second."""
 
     def __init__(self, routes: Routes, topic: str) -> None:
         self._routes = routes

@@ -64,8 +64,16 @@ class GroupGuard:
             return
         self._leads_since = _now()
         self._seen = {group: record.state.view for group, record in self._all_records()}
+        for group, view in self._seen.items():
+            self._expect(group, view.master)
         log.info("controller leads groups=%s", len(self._seen))
         self._look_task = asyncio.create_task(self._look_forever(), name="controller-guard")
+
+    def _expect(self, group: str, master: int) -> None:
+        """Its session was with another controller: until it comes here it counts as closed just now (rule a)."""
+        if master != NO_MASTER:
+            self.watch(group).registered(master, _now())
+            self.watch(group).closed(master, _now())
 
     async def close(self) -> None:
         tasks = [*self._deciding.values(), *((self._look_task,) if self._look_task else ())]
