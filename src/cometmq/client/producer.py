@@ -374,7 +374,8 @@ class Producer:
         route = self.instance.routes.known(topic)
         if route is None or not route.write_queues:
             route = await self._route(topic, left_s)
-        if avoid is not None and all(queue.broker_name == avoid for queue in route.write_queues):
+        only_one = avoid is not None and all(queue.broker_name == avoid for queue in route.write_queues)
+        if only_one and not failover.possible(self.instance.routes, topic):  # else MasterWait has paused
             pause_s = SAME_BROKER_PAUSES_S[min(attempt, len(SAME_BROKER_PAUSES_S) - 1)]
             await asyncio.sleep(min(pause_s, left_s))
         return self._next_queue(route, avoid)
