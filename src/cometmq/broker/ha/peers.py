@@ -41,6 +41,7 @@ class Peers:
         self._member = member
         self.links: dict[int, PeerLink] = {}  # followers that follow us, by id
         self.master_link: PeerLink | None = None
+        self._open: set[PeerLink] = set()  # also those that have not greeted yet
         self._connecting: asyncio.Task[None] | None = None
         self._greeted_at = 0
         self._greeted_epoch = 0
@@ -51,8 +52,8 @@ class Peers:
         if self._connecting is not None:
             self._connecting.cancel()
             await asyncio.gather(self._connecting, return_exceptions=True)
-        self.close_followers()
-        self.close_master()
+        for link in list(self._open):
+            link.close()
 
     def close_followers(self) -> None:
         for link in list(self.links.values()):
@@ -150,9 +151,11 @@ class Peers:
 
     # -- frames in ------------------------------------------------------------------------------------------------
 
-    def link_opened(self, link: PeerLink) -> None: ...
+    def link_opened(self, link: PeerLink) -> None:
+        self._open.add(link)
 
     def link_closed(self, link: PeerLink) -> None:
+        self._open.discard(link)
         if link is self.master_link:
             self.master_link = None
             if self._member.core.role is not ReplicaRole.MASTER:  # else that replica may follow us already
