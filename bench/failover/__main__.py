@@ -33,7 +33,7 @@ CALM_S = 1.0  # of good sends before a fault
 AFTER_S = 1.5  # of good sends after it
 LIMIT_S = 30.0
 # Of a send, where a process is stopped: it keeps its connections, so only a missing answer tells. Default, fast.
-STOP_TIMEOUT_S = (0.5, 0.25)
+STOP_TIMEOUT_S = (0.25, 0.15)
 # Milliseconds allowed at the 99th percentile: default settings, fast profile.
 TARGETS = {
     "planned switch": (200, 200),
