@@ -63,7 +63,9 @@ class Controllers:
             raft_times=RAFT_TIMES,
             session_times=SESSION_TIMES,
         )
-        metadata = RaftMetadata(config, compact_after=self.compact_after)
+        metadata = RaftMetadata(
+            config, compact_after=self.compact_after, replace_after_ms=RAFT_TIMES.election_max
+        )
         return Controller(config, metadata, self.failures.append)
 
     @staticmethod

@@ -57,7 +57,10 @@ VOTERS_GROUP = ""  # entries of this "group" are about the voters themselves
 class RaftMetadata(StateMachine):
     """Implements ``Metadata``."""
 
-    def __init__(self, config: ControllerConfig, *, compact_after: int = COMPACT_AFTER) -> None:
+    def __init__(
+        self, config: ControllerConfig, *, compact_after: int = COMPACT_AFTER, replace_after_ms: int = 0
+    ) -> None:
+        """``replace_after_ms``: how long a voter was silent that came back without its files."""
         self.on_change: Callable[[str], None] = lambda _group: None
         self.on_leadership: Callable[[bool], None] = lambda _leads: None
         self.on_failure: Callable[[BaseException], None] = lambda _error: None
@@ -66,7 +69,7 @@ class RaftMetadata(StateMachine):
         times = config.raft_times
         storage = RaftStorage(config.directory, config.self_id)
         self.node = VoterNode(storage, config.peers, self, times=times, compact_after=compact_after)
-        self._formation = Formation(self.node, replace_after_ms=3 * times.election_max)
+        self._formation = Formation(self.node, replace_after_ms=replace_after_ms or 3 * times.election_max)
         self._round: asyncio.Future[None] | None = None  # a proof of leadership that has not begun yet
 
     # -- life -------------------------------------------------------------------------------------------------------
