@@ -536,7 +536,9 @@ class Replica:
         if not quorum:
             return True
         grows = wanted >= self.view.sync_set
-        return (len(wanted) >= quorum or grows) and self._acknowledged_in(wanted) >= self.confirm
+        # A new master does not know how much was confirmed before it: perhaps all that it began with.
+        settled = max(self.confirm, self.epoch_start)
+        return (len(wanted) >= quorum or grows) and self._acknowledged_in(wanted) >= settled
 
     def _may_join(self, follower: int) -> bool:
         stream = self.streams.get(follower)
