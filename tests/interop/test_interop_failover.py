@@ -122,7 +122,9 @@ def test_producers_go_on_with_the_other_broker(java: JavaClients, two_brokers: C
             lambda: _brokers(admin, topic) == ["broker-a", "broker-b"], "the broker to be back in the route"
         )
         sender.wait_more(20)
-    assert not sender.failed  # the client's own retries went to the other broker
+    # The client's own retries went to the other broker. A request that it writes in the very moment in which the
+    # connection breaks waits for its whole timeout in Java's client and is not tried again: one at most.
+    assert [failure["type"] for failure in sender.failed] in ([], ["RemotingTooMuchRequestException"])
     # nothing acknowledged is lost, not even by the killed broker
     consumer.wait_bodies({*sender.acknowledged, *(f"b{i}" for i in range(8))}, timeout=45)
 
