@@ -9,6 +9,7 @@ Without Java or mqload it measures what there is and says so.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import shutil
 import statistics
@@ -16,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -265,17 +266,22 @@ def _said(reached: bool) -> str:
     return "yes" if reached else "**no**"
 
 
-def fill_page_cache() -> None:
+@contextlib.contextmanager
+def full_page_cache(wanted: bool) -> Iterator[None]:
     """Let the page cache hold all free memory, as it does on a machine that has been up for a while.
 
     A virtual machine gets a page from its host when it touches it for the first time, at ten times the cost of all
-    that a broker does with it; once the cache is full, pages are used again.
+    that a broker does with it; once the cache is full, pages are used again. The file must stay: its pages would
+    go back to the host with it.
     """
     with tempfile.NamedTemporaryFile(prefix="cometmq-cache-") as file:
-        free = int(Path("/proc/meminfo").read_text().split("MemFree:")[1].split()[0]) * 1024
-        file.truncate(free)
-        while file.read(16 << 20):
-            pass
+        if wanted:
+            print("  filling the page cache", flush=True)
+            free = int(Path("/proc/meminfo").read_text().split("MemFree:")[1].split()[0]) * 1024
+            file.truncate(free)
+            while file.read(16 << 20):
+                pass
+        yield
 
 
 def build_mqload(directory: Path) -> Path | None:
@@ -310,28 +316,32 @@ def main() -> int:
         return 1
     if not java:
         print("No Java peer here: measuring CometMQ alone, without ratios.")
-    if args.fill_cache:
-        print("  filling the page cache", flush=True)
-        fill_page_cache()
     bench = Bench(directory, mqload, java, args.seconds)
-    lines: list[str] = []
     try:
-        for row in ROWS:
-            if args.only in row.name:
-                lines += lines_of(row, bench.measure(row, args.rounds))
-        for life in LIVES:
-            if args.only in life.name:
-                lines += lines_of(life, bench.live(life, 1))
-        if args.only in PURE_ROW.name:
-            rate = bench.pure()["rate"]
-            lines.append(
-                f"| {PURE_ROW.name} | rate | {rate:,.6g} | | – | | – | >= 10,000/s | {_said(rate >= 10_000)} |"
-            )
+        with full_page_cache(args.fill_cache):
+            lines = measure_all(bench, args)
     finally:
         bench.close()
         shutil.rmtree(directory, ignore_errors=True)
     write(args, lines)
     return 0
+
+
+def measure_all(bench: Bench, args: argparse.Namespace) -> list[str]:
+    """The lines of the table."""
+    lines: list[str] = []
+    for row in ROWS:
+        if args.only in row.name:
+            lines += lines_of(row, bench.measure(row, args.rounds))
+    for life in LIVES:
+        if args.only in life.name:
+            lines += lines_of(life, bench.live(life, 1))
+    if args.only in PURE_ROW.name:
+        rate = bench.pure()["rate"]
+        lines.append(
+            f"| {PURE_ROW.name} | rate | {rate:,.6g} | | – | | – | >= 10,000/s | {_said(rate >= 10_000)} |"
+        )
+    return lines
 
 
 def write(args: argparse.Namespace, lines: list[str]) -> None:
