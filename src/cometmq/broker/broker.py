@@ -277,8 +277,9 @@ class Broker:
                 continue
             self.server, self.fast_server = server, fast_server
             self.plain_sends = PlainSendPath(self)
-            server.fast_path = FastPath(self.plain_sends, self.pulls, self.net_metrics).serve
-            fast_server.fast_path = self.plain_sends.serve
+            fast_path = FastPath(self.plain_sends, self.pulls, self.net_metrics)
+            server.fast_path, server.batch_path = fast_path.serve, fast_path
+            fast_server.fast_path, fast_server.batch_path = self.plain_sends.serve, self.plain_sends
             return
 
     def _make_server(self, table: dict[int, Handler]) -> RemotingServer:

@@ -25,14 +25,22 @@ class FastPath:
         self._requests = metrics.requests
 
     def serve(self, connection: Connection, view: memoryview, start: int, end: int) -> int:
-        """Take what can be taken at the front of ``view[start:end]``; how many bytes."""
+        """Take what can be taken at the front of ``view[start:end]`` and answer it; how many bytes."""
+        taken = self.take(connection, view, start, end)
+        self._sends.finish()
+        return taken
+
+    def finish(self) -> None:
+        self._sends.finish()
+
+    def take(self, connection: Connection, view: memoryview, start: int, end: int) -> int:
         at = start
         while at < end:
             if begins_pull(view, at):
                 taken = self._pulls.serve_frame(connection, view, at, end)
                 self._requests[RequestCode.PULL_MESSAGE] += taken > 0
             else:
-                taken = self._sends.serve(connection, view, at, end)
+                taken = self._sends.take(connection, view, at, end)
             at += taken
             if not taken or not begins_pull(view, at):
                 break

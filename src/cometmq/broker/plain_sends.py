@@ -19,7 +19,7 @@ from cometmq.broker.plain_send_cy import PlainSends
 from cometmq.broker.topics import NO_SEND_TOPICS, PERM_WRITE, RETRY_PREFIX
 from cometmq.protocol.bodies.topic import TopicConfig
 from cometmq.protocol.command import FRAME_SIZE_MAX, decode_frame
-from cometmq.store.model import PutResult, PutStatus
+from cometmq.store.model import AppendSpace, PutResult, PutStatus
 
 if TYPE_CHECKING:
     from cometmq.broker.broker import Broker
@@ -33,6 +33,8 @@ STORED_CODES = {
     PutStatus.SLAVE_NOT_AVAILABLE: 11,
     PutStatus.FLUSH_SLAVE_TIMEOUT: 12,
 }
+
+Answers = list[tuple["Connection", bytes]]
 
 
 class PlainSendPath:
@@ -49,6 +51,11 @@ class PlainSendPath:
             frame_size_max=FRAME_SIZE_MAX,
         )
         self._epoch = self._store.offsets_epoch
+        self._space: AppendSpace | None = None  # of the batch that was begun
+        self._position = 0  # its end so far
+        self._taken = 0  # messages in it
+        self._answers: Answers = []
+        self._began_ns = self._now_ms = 0
         self.batches = 0
         self.messages = 0
         self._quick = 0  # messages of batches that were stored within QUICK_NS
@@ -85,27 +92,56 @@ class PlainSendPath:
     # -- a receive buffer -----------------------------------------------------------------------------------------
 
     def serve(self, connection: Connection, view: memoryview, start: int, end: int) -> int:
-        """Store the plain sends at the front of ``view[start:end]``; answer how many bytes they took."""
-        store, sends = self._store, self._sends
-        began_ns, now_ms = time.monotonic_ns(), self._broker.now_ms()
-        if not sends.topics or not self._is_open(now_ms):
+        """Store and answer the plain sends at the front of ``view[start:end]``; how many bytes they took."""
+        taken = self.take(connection, view, start, end)
+        self.finish()
+        return taken
+
+    def take(self, connection: Connection, view: memoryview, start: int, end: int) -> int:
+        """Write the plain sends at the front of ``view[start:end]``; how many bytes they took.
+
+        They are in the log, and answered, after ``finish``. Nobody else may append before that.
+        """
+        sends = self._sends
+        space = self._space or self._begin()
+        if space is None:
             return 0
+        taken = sends.consume(
+            view, start, end, connection.born_host, space.buffer, self._position, space.limit, space.physical_base,
+            self._now_ms,
+        )  # fmt: skip
+        if sends.count:
+            self._position = sends.position
+            self._taken += sends.count
+            if sends.responses:
+                self._answers.append((connection, sends.responses))
+        return taken
+
+    def _begin(self) -> AppendSpace | None:
+        """Room for a batch; None while sends must take the way through the handlers."""
+        store = self._store
+        now_ms = self._broker.now_ms()
+        if not self._sends.topics or not self._is_open(now_ms):
+            return None
         if store.table.offsets_epoch != self._epoch:
             self.forget(())
             self._epoch = store.table.offsets_epoch
         space = store.reserve(RECORD_SIZE_MIN)
-        if space is None:
-            return 0
-        consumed = sends.consume(
-            view, start, end, connection.born_host, space.buffer, space.position, space.limit, space.physical_base,
-            now_ms,
-        )  # fmt: skip
-        if sends.count:
-            count, responses = sends.count, sends.responses
-            end_offset = store.commit(sends.position)
-            self._answer(connection, responses, end_offset)
-            self._count(count, time.monotonic_ns() - began_ns)
-        return consumed
+        if space is not None:
+            self._space, self._position = space, space.position
+            self._began_ns, self._now_ms = time.monotonic_ns(), now_ms
+        return space
+
+    def finish(self) -> None:
+        """Commit what was taken since the last call, and answer it."""
+        self._space = None
+        if not self._taken:
+            return
+        count, answers = self._taken, self._answers
+        self._taken, self._answers = 0, []
+        end_offset = self._store.commit(self._position)
+        self._answer(answers, end_offset)
+        self._count(count, time.monotonic_ns() - self._began_ns)
 
     def _is_open(self, now_ms: int) -> bool:
         broker, config = self._broker, self._broker.config
@@ -117,21 +153,17 @@ class PlainSendPath:
             and broker.flow_control.refusal() is None
         )
 
-    def _answer(self, connection: Connection, responses: bytes, end_offset: int) -> None:
+    def _answer(self, answers: Answers, end_offset: int) -> None:
         durability = self._broker.durability
-        if durability.at_once:
-            if responses:
-                connection.write([responses])
-            return
-        result = PutResult(PutStatus.PUT_OK, end_offset=end_offset)
-        if not durability.must_wait(result, True):
-            if responses:
-                connection.write([responses])
+        result = None if durability.at_once else PutResult(PutStatus.PUT_OK, end_offset=end_offset)
+        if result is None or not durability.must_wait(result, True):
+            for connection, frames in answers:
+                connection.answer(frames)
             return
 
         def settled(status: PutStatus) -> None:
-            if responses:
-                connection.write([responses if status is PutStatus.PUT_OK else recoded(responses, status)])
+            for connection, frames in answers:
+                connection.answer(frames if status is PutStatus.PUT_OK else recoded(frames, status))
 
         durability.when_settled(result, settled)
 

@@ -154,7 +154,7 @@ class Registration:
         links = self.links()
         if links:
             body = self._body()
-            results = await asyncio.gather(*(self._guard(link, self._full(link, body)) for link in links))
+            results = await asyncio.gather(*(self._guard(link, self._full, body) for link in links))
             self._use_answer(next((answer for answer in results if answer is not None), None))
 
     # -- the steps -------------------------------------------------------------------------------------------
@@ -171,9 +171,7 @@ class Registration:
             topics, self._changed = list(self._changed), set()
             if not topics:
                 return
-            await asyncio.gather(
-                *(self._guard(link, self._incremental(link, topics)) for link in self.links())
-            )
+            await asyncio.gather(*(self._guard(link, self._incremental, topics) for link in self.links()))
             self._after("full", FULL_AFTER_CHANGE_MS, self.register_all)
 
     async def _register_where_changed(self) -> None:
@@ -273,10 +271,12 @@ class Registration:
 
     # -- failures and lost connections -----------------------------------------------------------------------
 
-    async def _guard(self, link: Link, step: Coroutine[Any, Any, Any]) -> Any:
+    async def _guard(
+        self, link: Link, step: Callable[[Link, Any], Coroutine[Any, Any, Any]], told: Any
+    ) -> Any:
         """Run a step for one NameServer; a failure is logged and tried again later."""
         try:
-            return await step
+            return await step(link, told)
         except CometMQError as error:
             self.failures += 1
             log.warning("registration failed nameserver=%s: %s", link.address, error)
@@ -298,7 +298,7 @@ class Registration:
         if self._stopping or link.address not in self._links:
             return
         self._after(
-            f"retry {link.address}", link.retry_ms, lambda: self._guard(link, self._full(link, self._body()))
+            f"retry {link.address}", link.retry_ms, lambda: self._guard(link, self._full, self._body())
         )
         link.retry_ms = min(link.retry_ms * 2, RETRY_MS_MAX)
 

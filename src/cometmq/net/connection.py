@@ -57,15 +57,15 @@ class Connection(asyncio.BufferedProtocol):
             "_out_size",
             "_pending",
         ),
-        *("_receiver", "_resting", "_stash", "_transport", "_turn_ends", "_write_paused"),
+        *("_resting", "_stash", "_transport", "_turn_ends", "_write_paused"),
         *("attachments", "born_host", "bytes_written"),
         *("closed", "closed_at_ms", "drained_at_ms", "drained_bytes", "id", "in_flight", "last_active_ms"),
-        *("on_close", "partial_since_ms", "peer", "peer_host", "peer_port", "tls"),
+        *("on_close", "partial_since_ms", "peer", "peer_host", "peer_port", "receiver", "tls"),
     )
 
     def __init__(self, endpoint: Endpoint, *, tls: bool = False) -> None:
         self._endpoint = endpoint
-        self._receiver = FrameReceiver(endpoint.shared_buffer)
+        self.receiver = FrameReceiver(endpoint.shared_buffer)
         self._transport: asyncio.Transport = cast(asyncio.Transport, None)  # set before anything else happens
         self._out: list[Buffer] = []
         self._out_size = 0
@@ -112,21 +112,33 @@ class Connection(asyncio.BufferedProtocol):
         self._endpoint.connection_opened(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self._receiver.buffer()
+        return self.receiver.buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
         endpoint = self._endpoint
         self.last_active_ms = endpoint.now_ms()
         endpoint.metrics.bytes_in += nbytes
-        ready = self._receiver.received(nbytes)
+        ready = self.receiver.received(nbytes)
+        if ready is None:
+            self.bound_memory()
+        else:
+            self.received(ready[0], 0, ready[1])
+
+    def received(self, view: memoryview, start: int, end: int) -> None:
+        """Handle ``view[start:end]``, the bytes that came and that nobody else took."""
         if self.closed:
-            self._receiver.clear()
-        elif ready is not None and self._stash:  # a transport that delivers although it is paused
-            self._set_stash(self._stash + bytes(ready[0][: ready[1]]))
-        elif ready is not None:
-            self._handle_bytes(*ready)
-        shared = endpoint.shared_buffer
-        if shared.held_bytes > endpoint.config.receive_bytes_max and self._receiver.partial_bytes:
+            self.receiver.clear()
+        elif self._stash:  # a transport that delivers although it is paused
+            self._set_stash(self._stash + bytes(view[start:end]))
+        else:
+            self._handle_bytes(view, start, end)
+        self.bound_memory()
+
+    def bound_memory(self) -> None:
+        """All incomplete frames together have a limit; whoever passes it ends."""
+        endpoint = self._endpoint
+        held_bytes = endpoint.shared_buffer.held_bytes
+        if held_bytes > endpoint.config.receive_bytes_max and self.receiver.partial_bytes:
             self.close(CloseReason.RECEIVE_MEMORY)
 
     def eof_received(self) -> None:
@@ -149,7 +161,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._stash:
             stash = self._stash
             self._set_stash(b"")
-            self._handle_bytes(memoryview(stash), len(stash))
+            self._handle_bytes(memoryview(stash), 0, len(stash))
         if not self._paused and not self.closed:
             self._transport.resume_reading()
 
@@ -171,7 +183,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._close_reason is None:
             self._close_reason = CloseReason.PEER_CLOSED if exc is None else CloseReason.RESET
         self.closed = True
-        self._receiver.clear()
+        self.receiver.clear()
         self._set_stash(b"")
         self._out.clear()
         pending, self._pending = self._pending, {}
@@ -184,15 +196,17 @@ class Connection(asyncio.BufferedProtocol):
 
     # --- frames in ---
 
-    def _handle_bytes(self, view: memoryview, end: int) -> None:
-        """Handle every whole frame of ``view[:end]``, keep the rest, send what the handlers wrote."""
+    def _handle_bytes(self, view: memoryview, start: int, end: int) -> None:
+        """Handle every whole frame of ``view[start:end]``, keep the rest, send what the handlers wrote."""
         self._corked = True
         try:
             fast_path = self._endpoint.fast_path
-            rest = fast_path(self, view, 0, end) if fast_path is not None else 0
+            rest = start
+            if fast_path is not None:
+                rest += fast_path(self, view, start, end)
             if rest < end:
                 rest = self._consume(view, rest, end)
-            if rest > 0:
+            if rest > start:
                 self.partial_since_ms = 0  # a frame was finished; what is left belongs to the next one
             if rest < end and not self.closed:
                 self._keep_rest(view, rest, end)
@@ -250,7 +264,7 @@ class Connection(asyncio.BufferedProtocol):
         if bad_length(view, start, end, self._endpoint.config.frame_size_max):
             self._refuse(view[start:end], RemoteProtocolError("The length word of a frame is impossible."))
             return
-        self._receiver.keep(view, start, end)
+        self.receiver.keep(view, start, end)
         self.partial_since_ms = self.partial_since_ms or self.last_active_ms
 
     def _set_stash(self, stash: bytes) -> None:
@@ -286,6 +300,13 @@ class Connection(asyncio.BufferedProtocol):
         if not self._corked:
             self._flush()
 
+    def answer(self, frames: bytes) -> None:
+        """Write the answers of a batch: whole frames that nothing else waits with."""
+        if not self.closed:
+            self.bytes_written += len(frames)
+            self._endpoint.metrics.bytes_out += len(frames)
+            self._transport.write(frames)
+
     def _flush(self) -> None:
         if self.closed:
             return
@@ -313,7 +334,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def partial_bytes(self) -> int:
-        return self._receiver.partial_bytes
+        return self.receiver.partial_bytes
 
     def give_up_after(self, unacknowledged_ms: int) -> None:
         """Close when the peer's machine takes nothing for so long (Linux): else it may be minutes until that shows."""

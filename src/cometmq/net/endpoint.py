@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 from cometmq.clock import Clock
 from cometmq.clock import now_ms as wall_clock
@@ -32,6 +32,17 @@ Handler = Callable[[Connection, RemotingCommand], Answer | Awaitable[Answer]]
 # returns how many bytes that was. The view is valid during the call only. What it writes leaves with the answers
 # of the same read event.
 FastPath = Callable[[Connection, memoryview, int, int], int]
+
+
+class BatchPath(Protocol):
+    """A fast path for many connections at once: their frames are taken one after the other, then answered together."""
+
+    def take(self, connection: Connection, view: memoryview, start: int, end: int) -> int:
+        """Handle frames at the front of ``view[start:end]``; how many bytes. Answers may wait for ``finish``."""
+
+    def finish(self) -> None:
+        """Commit what was taken and answer it."""
+
 
 OVERLOAD_REMARK = "[OVERLOAD]system busy, start flow control for a while"
 UNKNOWN_CODE = -1  # all unknown codes together, in counters by code
@@ -69,6 +80,7 @@ class Endpoint:
         self.metrics = metrics or NetMetrics()
         self.lanes: dict[int, Lane] = dict(lanes or {})
         self.fast_path: FastPath | None = None
+        self.batch_path: BatchPath | None = None  # used instead where the transports allow it
         self.shared_buffer = SharedBuffer()
         self.connections: set[Connection] = set()
         self.in_flight = 0

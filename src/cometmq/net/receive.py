@@ -28,6 +28,14 @@ def bad_length(view: memoryview, start: int, end: int, frame_size_max: int) -> b
     return not FRAME_SIZE_MIN <= size <= frame_size_max
 
 
+def incomplete(view: memoryview, start: int, end: int) -> bool:
+    """True when ``view[start:end]`` is the begin of one frame whose rest has not come yet."""
+    return (
+        end - start < LENGTH_SIZE
+        or LENGTH_SIZE + int.from_bytes(view[start : start + LENGTH_SIZE], "big") > end - start
+    )
+
+
 class SharedBuffer:
     """One per endpoint: the buffer everybody reads into, and the sum of what is held in incomplete frames."""
 
@@ -41,10 +49,12 @@ class SharedBuffer:
 class FrameReceiver:
     """The receive side of one connection."""
 
-    __slots__ = ("_filled", "_frame_size", "_own", "_shared", "_tail")
+    __slots__ = ("_filled", "_frame_size", "_own", "_shared", "_tail", "fresh", "shared_view")
 
     def __init__(self, shared: SharedBuffer) -> None:
         self._shared = shared
+        self.shared_view = shared.view
+        self.fresh = True  # the next byte begins a frame
         self._tail = b""  # begin of a small frame
         self._own: bytearray | None = None  # begin of a large frame
         self._filled = 0
@@ -74,6 +84,7 @@ class FrameReceiver:
         if self._tail:
             self._shared.held_bytes -= len(self._tail)
             self._tail = b""
+            self.fresh = True
         return self._shared.view, end
 
     def _received_own(self, count: int) -> tuple[memoryview, int] | None:
@@ -99,6 +110,7 @@ class FrameReceiver:
         """Put aside ``view[start:end]``, the begin of a frame whose rest has not come yet."""
         size = end - start
         frame_size = 0
+        self.fresh = False
         if size >= LENGTH_SIZE:
             frame_size = LENGTH_SIZE + int.from_bytes(view[start : start + LENGTH_SIZE], "big")
         if frame_size <= LARGE_FRAME_SIZE:
@@ -115,4 +127,5 @@ class FrameReceiver:
         """Forget the incomplete frame."""
         self._shared.held_bytes -= len(self._own) if self._own is not None else len(self._tail)
         self._own, self._tail = None, b""
+        self.fresh = True
         self._filled = self._frame_size = 0

@@ -16,6 +16,8 @@ from cometmq.net.connection import Connection
 from cometmq.net.endpoint import Endpoint, FastPath, Handler, Lane
 from cometmq.net.listener import Listener, bind
 from cometmq.net.metrics import CloseReason, NetMetrics
+from cometmq.net.pump_cy import Pump
+from cometmq.net.pump_cy import available as pump_available
 from cometmq.net.tls import CertificateWatch, TlsConfig, TlsMode, server_context
 
 __all__ = ["Connection", "FastPath", "Handler", "Lane", "RemotingServer"]
@@ -54,6 +56,7 @@ class RemotingServer(Endpoint):
         self._certificates: CertificateWatch | None = None
         self._listener: Listener | None = None
         self._plain_server: asyncio.AbstractServer | None = None
+        self._pump: Pump | None = None
         self._opening: set[asyncio.Task[None]] = set()
         self.port = 0
 
@@ -69,6 +72,8 @@ class RemotingServer(Endpoint):
                 self._stop_scan()
                 raise
         self.port = int(sock.getsockname()[1])
+        if pump_available:
+            self._pump = Pump(self, self.loop)
         try:
             self._listener = Listener(
                 sock, self._on_socket, mode=self.tls.mode, metrics=self.metrics, now_ms=self.now_ms
@@ -100,10 +105,19 @@ class RemotingServer(Endpoint):
         for task in list(self._opening):
             task.cancel()
         await self.close_endpoint(grace_ms)
+        if self._pump is not None:
+            self._pump.close()
+            self._pump = None
 
     def _on_socket(self, sock: socket.socket, tls: bool) -> None:
         if len(self.connections) + len(self._opening) >= self.config.connections_max:
             self._not_opened(sock, CloseReason.TOO_MANY)
+            return
+        if self._pump is not None and not tls:
+            try:
+                self._pump.add(sock, Connection(self))
+            except OSError:
+                self._not_opened(sock, CloseReason.RESET)
             return
         task = self.loop.create_task(self._open(sock, tls))
         self._opening.add(task)
