@@ -10,6 +10,7 @@ Loop thread only.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING
 from cometmq.broker.counters import LATENCY_BOUNDS_US
 from cometmq.broker.plain_send_cy import PlainSends
 from cometmq.broker.topics import NO_SEND_TOPICS, PERM_WRITE, RETRY_PREFIX
+from cometmq.net.metrics import CloseReason
 from cometmq.protocol.bodies.topic import TopicConfig
 from cometmq.protocol.command import FRAME_SIZE_MAX, decode_frame
 from cometmq.store.model import AppendSpace, PutResult, PutStatus
@@ -24,6 +26,8 @@ from cometmq.store.model import AppendSpace, PutResult, PutStatus
 if TYPE_CHECKING:
     from cometmq.broker.broker import Broker
     from cometmq.net.connection import Connection
+
+log = logging.getLogger(__name__)
 
 RECORD_SIZE_MIN = 91
 QUICK_NS = LATENCY_BOUNDS_US[0] * 1_000  # what lies in the first class of the histograms
@@ -139,7 +143,13 @@ class PlainSendPath:
             return
         count, answers = self._taken, self._answers
         self._taken, self._answers = 0, []
-        end_offset = self._store.commit(self._position)
+        try:
+            end_offset = self._store.commit(self._position)
+        except Exception:
+            log.exception("sends=%s are in doubt, their connections are closed", count)
+            for connection, _frames in answers:
+                connection.close(CloseReason.INTERNAL_ERROR)
+            return
         self._answer(answers, end_offset)
         self._count(count, time.monotonic_ns() - self._began_ns)
 

@@ -40,9 +40,13 @@ LINKS_PER_BATCH = int(
 )  # whose sends share a commit: more would keep the first ones waiting for their answers
 PARTS_PER_WRITE = 512  # of an answer; the system takes 1,024
 
-available = hasattr(select, "epoll")
 READABLE = getattr(select, "EPOLLIN", 0)
 WRITABLE = getattr(select, "EPOLLOUT", 0)
+
+
+def pump_class() -> Any:
+    """Pump, or None where the system has no epoll."""
+    return Pump if hasattr(select, "epoll") else None
 
 
 @cython.cclass

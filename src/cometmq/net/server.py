@@ -7,6 +7,7 @@ import logging
 import socket
 import ssl
 from collections.abc import Mapping
+from typing import Any
 
 from cometmq.clock import Clock
 from cometmq.clock import now_ms as wall_clock
@@ -16,13 +17,14 @@ from cometmq.net.connection import Connection
 from cometmq.net.endpoint import Endpoint, FastPath, Handler, Lane
 from cometmq.net.listener import Listener, bind
 from cometmq.net.metrics import CloseReason, NetMetrics
-from cometmq.net.pump_cy import Pump
-from cometmq.net.pump_cy import available as pump_available
+from cometmq.net.pump_cy import pump_class
 from cometmq.net.tls import CertificateWatch, TlsConfig, TlsMode, server_context
 
 __all__ = ["Connection", "FastPath", "Handler", "Lane", "RemotingServer"]
 
 log = logging.getLogger(__name__)
+
+Pump = pump_class()  # None where a system has no epoll
 
 TLS_HANDSHAKE_SECONDS = 10
 
@@ -56,7 +58,7 @@ class RemotingServer(Endpoint):
         self._certificates: CertificateWatch | None = None
         self._listener: Listener | None = None
         self._plain_server: asyncio.AbstractServer | None = None
-        self._pump: Pump | None = None
+        self._pump: Any = None
         self._opening: set[asyncio.Task[None]] = set()
         self.port = 0
 
@@ -72,7 +74,7 @@ class RemotingServer(Endpoint):
                 self._stop_scan()
                 raise
         self.port = int(sock.getsockname()[1])
-        if pump_available:
+        if Pump is not None:
             self._pump = Pump(self, self.loop)
         try:
             self._listener = Listener(
