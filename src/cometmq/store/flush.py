@@ -36,7 +36,7 @@ from cometmq.store.scan_cy import STOP_BAD, scan_records
 
 PAGE_SIZE = 4096
 SYNC_IDLE_S = 0.010  # with SYNC_FLUSH: how long messages that nobody waits for stay unflushed
-GATHER_SHARE = 0.4  # of the time of a sync: how long the next one waits for those who were just answered
+GATHER_SHARE = float(os.environ.get('GS','0.4'))  # of the time of a sync: how long the next one waits for those who were just answered
 GATHER_S_MAX = 0.002
 GATHER_STEP_S = 0.000_2
 REPAIR_INTERVAL_S = 1.0
@@ -81,7 +81,7 @@ class LogFlusher:
         self._wake = threading.Event()
         self._stopping = False
         self._sync_s = 0.0  # what the last sync took
-        self._expected = 0  # waiters that were there after it, answered ones included
+        self._expected = 0  # bytes: what it wrote, and what came meanwhile
         self._new: deque[Waiter] = deque()  # loop appends, thread takes
         self._waiting: deque[Waiter] = deque()  # loop only, in order of their deadlines
         self._descriptors: dict[int, int] = {}  # file start -> descriptor, thread only
@@ -181,14 +181,19 @@ class LogFlusher:
     def _gather(self) -> None:
         """Let those who were answered a moment ago join the next sync."""
         until = time.monotonic() + min(self._sync_s * GATHER_SHARE, GATHER_S_MAX)
-        while len(self._new) < self._expected and time.monotonic() < until:
+        while self._dirty < self._expected and time.monotonic() < until:
             time.sleep(GATHER_STEP_S)
 
+    @property
+    def _dirty(self) -> int:
+        """Bytes that are not on disk."""
+        return self._log.end_offset - self.flushed_offset
+
     def _round(self, thorough: bool) -> None:
-        if len(self._new) < self._expected:
+        if self._dirty < self._expected:
             self._gather()
         waiters = self._take_waiters()
-        dirty = self._log.end_offset - self.flushed_offset
+        began, dirty = self.flushed_offset, self._dirty
         least = self.config.flush_commit_log_least_pages * PAGE_SIZE
         if not dirty:
             self._note_idle()
@@ -196,7 +201,7 @@ class LogFlusher:
             self.flush()
         while self._new and self._new[0].end_offset <= self.flushed_offset:
             waiters.append(self._new.popleft())  # appended before the sync began
-        self._expected = len(waiters) + len(self._new)
+        self._expected = self._log.end_offset - began if waiters else 0
         if waiters:
             self._deliver(waiters, self.healthy)
 
