@@ -311,7 +311,7 @@ def test_damaged_record_is_passed_over(run: Any, tmp_path: Path) -> None:
 
 def damage(live: LiveBroker, queue_offset: int) -> None:
     (entry,) = live.broker.store.queue_entries(SCHEDULE_TOPIC, 0, queue_offset, 1)
-    record = live.broker.store.read_record(entry.physical_offset, entry.size)
+    record = live.broker.store.read_record(entry.physical_offset)
     assert record is not None
     record[68 + 16 : 72 + 16] = b"\x7f\xff\xff\xff"  # the length of the body
 
