@@ -18,8 +18,9 @@ from cometmq.broker.ha.confirm_waits import ConfirmWaits
 from cometmq.broker.ha.frames import Ack, AlterSyncSet, Close, Hello
 from cometmq.broker.ha.peer_link import PeerLink
 from cometmq.broker.ha.peers import Peers
-from cometmq.broker.ha.replica import Replica, ReplicaRole, ReplicaTimes, Standing
+from cometmq.broker.ha.replica import Replica, Standing
 from cometmq.broker.ha.replica_log import StoreLog
+from cometmq.broker.ha.replica_state import ReplicaRole, ReplicaTimes
 from cometmq.broker.ha.truncation import Truncation
 from cometmq.clock import boot_ms
 from cometmq.controller.session import ControllerSession, GroupSnapshot, ReplicaIdentity, ReplicaStatus
@@ -357,7 +358,7 @@ class Member:
     def _drop_late_followers(self) -> None:
         """What they need has left the log: they shake hands again and begin anew."""
         gone, self.log.gone = self.log.gone, set()
-        for number, stream in list(self.core.streams.items()):
+        for number, stream in list(self.core.in_sync.streams.items()):
             if stream.next_offset in gone:
                 self.peers.close(number, "what it needs has left the log")
 
