@@ -7,6 +7,8 @@ from cometmq.store.dispatch_cy import has_key
 from cometmq.store.index import Index
 from cometmq.store.model import QueryResult
 
+PLACE = slice(28, 36)  # of the physical offset in a record
+
 
 class KeySearch:
     def __init__(self, commit_log: CommitLog, index: Index | None) -> None:
@@ -21,8 +23,13 @@ class KeySearch:
 
         def accept(physical_offset: int) -> bool:
             record = self._log.read_record(physical_offset)
-            if record is None or not has_key(record, topic, key, begin_ms, end_ms):
-                return False  # another key of the same hash, or its record has left the log
+            if record is None or int.from_bytes(record[PLACE], "big") != physical_offset:
+                return False  # its record has left the log, or the index is damaged
+            try:
+                if not has_key(record, topic, key, begin_ms, end_ms):
+                    return False  # another key of the same hash
+            except (ValueError, IndexError):
+                return False
             records[physical_offset] = record
             return True
 

@@ -87,7 +87,7 @@ class MessageStore:
         self.checkpoint = Checkpoint(root / "checkpoint")
         self.watches = Watches(self.table)
         self._writer = LogWriter(config, self.commit_log, self.table, self.commit, now_ms)
-        self._reader = QueueReader(config, self.commit_log)
+        self._reader = QueueReader(config, self.commit_log, self.table)
         self._times = TimeSearch(self.commit_log)
         self._keys = KeySearch(self.commit_log, self.index)
         self._flusher = LogFlusher(self.commit_log, config, self.checkpoint, self._call_soon)
@@ -369,9 +369,11 @@ class MessageStore:
         *,
         max_bytes: int | None = None,
         filter: MessageFilter | None = None,
+        warmed: bool = False,
     ) -> GetResult:
+        """Unless ``warmed``, records on disk are not touched: the result is ``cold``, ask again after warm()."""
         queue = self.table.find(topic, queue_id)
-        result = self._reader.get(queue, queue_offset, max_count, max_bytes, filter)
+        result = self._reader.get(queue, queue_offset, max_count, max_bytes, filter, warmed)
         if self.dispatch.confirmed is not None and not result.count:
             self._await_confirmation(result, topic, queue_id, queue_offset)
         if self.role is BrokerRole.SLAVE and not self.config.offset_check_in_slave and not result.count:
