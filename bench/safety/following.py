@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from bench.safety.servers import STORE_SETTINGS, cpu_seconds
+from bench.safety.servers import STORE_SETTINGS, cpu_seconds, leased_master
 from cometmq.testing.group_control import GroupControl
 from cometmq.testing.group_processes import GroupProcesses
 
@@ -33,7 +33,7 @@ async def _follow(
     group: GroupProcesses, load: Load, store_gib: float, rate_mb: float, seconds: float
 ) -> dict[str, float]:
     async with GroupControl(group) as control:
-        master = await control.master(in_sync=2)
+        master = await leased_master(group, control)
         follower = next(number for number in group.ids if number != master)
         figures = await _under_load(group, control, master, follower, load, rate_mb, seconds)
         group.stop(follower)

@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -65,7 +64,18 @@ def group_of(brokers: int, settings: dict[str, str]) -> Iterator[Served]:
 
 async def _master(group: GroupProcesses) -> int:
     async with GroupControl(group) as control:
-        return await control.master(in_sync=len(group.ids))
+        return await leased_master(group, control)
+
+
+async def leased_master(group: GroupProcesses, control: GroupControl) -> int:
+    """One that may create topics: a new master gets its first lease a moment after its election."""
+
+    async def leased() -> int:
+        master = await control.master(in_sync=len(group.ids))
+        status = await control.status(master)
+        return master if status is not None and status["lease"] else 0
+
+    return int(await control.until(leased, "a master with a lease"))
 
 
 @contextmanager
@@ -104,12 +114,3 @@ def cpu_seconds(pids: list[int]) -> float:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         used += int(fields[11]) + int(fields[12])
     return used / os.sysconf("SC_CLK_TCK")
-
-
-def wait_for(condition: object, limit_s: float, what: str, pause_s: float = 0.05) -> None:
-    assert callable(condition)
-    deadline = time.monotonic() + limit_s
-    while not condition():
-        if time.monotonic() > deadline:
-            raise RuntimeError(f"{what}: not within {limit_s:g} s")
-        time.sleep(pause_s)
