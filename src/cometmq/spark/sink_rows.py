@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from cometmq.errors import ConfigError, MessageInvalid
 from cometmq.properties_file import nearest
+from cometmq.protocol.limits import PROPERTIES_SIZE_MAX
 from cometmq.protocol.properties import (
     KEYS_SEPARATOR,
     PROPERTY_DELAY,
@@ -36,6 +37,7 @@ TYPES = {
     "msgId": ("string",),
 }
 COORDINATES = ("topic", "brokerName", "queueId", "queueOffset")
+FLAG_LIMIT = 1 << 31
 SHARDING_PROPERTY = "SHARDING_KEY"
 # Properties that belong to the first life of a message: the broker or the sink sets them anew.
 FORMER = frozenset(
@@ -123,11 +125,20 @@ class RowReader:
         delay = row.get("delayLevel") or 0
         properties = {k: v for k, v in row.get("properties") or () if v and k not in FORMER}
         properties |= _own_properties(row, message_id, delay)
+        encoded = encode_properties(properties).encode()
+        if len(encoded) > PROPERTIES_SIZE_MAX:
+            raise MessageInvalid(
+                f"A row for {topic} has {len(encoded)} bytes of properties, tags and keys together; brokers take "
+                f"{PROPERTIES_SIZE_MAX}."
+            )
+        flag = row.get("flag") or 0
+        if not -FLAG_LIMIT <= flag < FLAG_LIMIT:
+            raise MessageInvalid(f"A row for {topic} has the flag {flag}; a flag has 32 bits.")
         return OutgoingMessage(
             topic=topic,
             body=body.encode() if isinstance(body, str) else bytes(body),
-            properties=encode_properties(properties).encode(),
-            flag=row.get("flag") or 0,
+            properties=encoded,
+            flag=flag,
             message_id=message_id,
             queue_id=row.get("queueId"),
             sharding_key=row.get("shardingKey"),
@@ -149,9 +160,13 @@ def _own_properties(row: dict[str, Any], message_id: str, delay: int) -> dict[st
     keys = row.get("keys")
     own = {
         PROPERTY_TAGS: row.get("tags"),
-        PROPERTY_KEYS: keys if isinstance(keys, str) or keys is None else KEYS_SEPARATOR.join(keys),
+        PROPERTY_KEYS: keys if isinstance(keys, str) or keys is None else _joined(keys),
         PROPERTY_UNIQ_KEY: message_id,
         PROPERTY_DELAY: str(delay) if delay else None,
         SHARDING_PROPERTY: row.get("shardingKey"),
     }
     return {name: value for name, value in own.items() if value}
+
+
+def _joined(keys: list[str | None]) -> str:
+    return KEYS_SEPARATOR.join(key for key in keys if key)
