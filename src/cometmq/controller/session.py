@@ -81,7 +81,7 @@ class ControllerSession:
         self._beats = RemotingClient({ControllerCode.ROLE_CHANGED: self._pushed}, config=net)
         self._calls = RemotingClient(config=net)
         self._rotation = itertools.cycle(self.peers)
-        self._suspect, self._suspect_until = "", 0  # it did not answer; others may not have noticed yet
+        self._unanswered = ""  # who did not answer last: somebody else is asked next
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -191,20 +191,17 @@ class ControllerSession:
         if self.leader_address:
             return self.leader_address
         address = next(self._rotation)
-        return next(self._rotation) if self._is_suspect(address) else address
-
-    def _is_suspect(self, address: str) -> bool:
-        return address == self._suspect and self._now() < self._suspect_until
+        return next(self._rotation) if address == self._unanswered else address
 
     def _lost(self, address: str) -> None:
-        """It is left alone for as long as we waited: until they elect, the others name it as the leader."""
-        self._suspect, self._suspect_until = address, self._now() + self._answer_ms
+        self._unanswered = address
         if self.leader_address == address:
             self.leader_address = ""
 
     def _redirect(self, address: str, answer: RemotingCommand) -> None:
+        """It may name one who has just not answered us: until they elect, others believe in it, and may be right."""
         hint = (answer.ext_fields or {}).get(LEADER_FIELD, "")
-        self.leader_address = hint if hint != address and not self._is_suspect(hint) else ""
+        self.leader_address = hint if hint != address else ""
 
     @property
     def _answer_ms(self) -> int:
