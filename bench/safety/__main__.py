@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from bench.macro.__main__ import full_page_cache
 from bench.safety.following import follow
 from bench.safety.servers import Served, classic_pair, cpu_seconds, group_of, one_broker
 
@@ -125,6 +126,17 @@ def cost_of_a_slave(rows: list[dict[str, Any]]) -> list[str]:
     return said
 
 
+def measure_all(args: argparse.Namespace, loads: Loads) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if not args.follow:
+        found["levels"] = measure(loads, args.copies)
+        print(*cost_of_a_slave(found["levels"]), sep="\n")
+    if args.follow or args.copies == "all":
+        found["following"] = follow(loads.run, args.store_gib, args.rate_mb, 2 * args.seconds)
+        print(*(f"{name}: {value:,}" for name, value in found["following"].items()), sep="\n")
+    return found
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m bench.safety",
@@ -140,17 +152,16 @@ def main() -> int:
     )
     parser.add_argument("--mqload", default=shutil.which("mqload"), help="the load generator")
     parser.add_argument("--json", type=Path, help="write every figure there")
+    parser.add_argument(
+        "--fill-cache",
+        action="store_true",
+        help="first let the page cache take all free memory (virtual machines)",
+    )
     args = parser.parse_args()
     if args.mqload is None:
         parser.error("no mqload on the path; say where it is with --mqload")
-    loads = Loads(args.mqload, args.seconds)
-    found: dict[str, Any] = {}
-    if not args.follow:
-        found["levels"] = measure(loads, args.copies)
-        print(*cost_of_a_slave(found["levels"]), sep="\n")
-    if args.follow or args.copies == "all":
-        found["following"] = follow(loads.run, args.store_gib, args.rate_mb, 2 * args.seconds)
-        print(*(f"{name}: {value:,}" for name, value in found["following"].items()), sep="\n")
+    with full_page_cache(args.fill_cache):
+        found = measure_all(args, Loads(args.mqload, args.seconds))
     if args.json:
         args.json.write_text(json.dumps(found, indent=1) + "\n")
     return 0

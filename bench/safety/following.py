@@ -17,8 +17,13 @@ MB = 1_000_000
 WATCH_S = 0.1
 CATCH_UP_LIMIT_S = 300.0
 LOAD_BODY = 4096  # bytes
-# Followers must not leave the in-sync set because a machine that also runs the load is short of time.
-PATIENT = {"brokerRole": "ASYNC_MASTER", "haMaxTimeSlaveNotCatchup": "60000"}
+# Nobody shall be called dead or late because the machine also runs the load.
+PATIENT = {
+    "brokerRole": "ASYNC_MASTER",
+    "haMaxTimeSlaveNotCatchup": "60000",
+    "haLeaseMs": "10000",
+    "haSessionTimeoutMs": "15000",
+}
 
 Load = Callable[..., dict[str, Any]]
 
