@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from cometmq.errors import StoreError
+from cometmq.store.file_ops import FileOps
 from cometmq.store.lock_file import LockFile
 
 
@@ -33,9 +34,11 @@ class StoreDirectory:
     def left_in_order(self) -> bool:
         return not self._abort.exists()
 
-    def mark_in_use(self) -> None:
+    def mark_in_use(self, ops: FileOps) -> None:
+        """On disk when it returns: without that name a power loss would look like an orderly stop."""
         try:
             self._abort.touch()
+            ops.sync_directory(self.root)
         except OSError as error:
             raise StoreError(
                 f"The file {self._abort} cannot be written ({error.strerror}): "

@@ -170,7 +170,7 @@ class MessageStore:
         return loaded
 
     def _start(self) -> None:
-        self._directory.mark_in_use()
+        self._directory.mark_in_use(self.open_files.ops)
         end = self.commit_log.end_offset
         self.dispatch.offset = self._reader.own_from = end
         self.commit_log.preparer.start()
