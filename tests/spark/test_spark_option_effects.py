@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import socket
+import time
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -202,6 +204,18 @@ def test_sends_have_a_time_limit(broker: RunningBroker, topic: str, silent: str)
         sender.flush()
 
 
+def test_a_task_has_its_share_of_the_rate(broker: RunningBroker, topic: str) -> None:
+    import pyarrow as pa
+
+    from cometmq.spark.writer import write_rows
+
+    rows = pa.record_batch([pa.array([b"x"] * 40)], names=["body"])
+    began = time.monotonic()
+    write_rows(iter([rows]), write_options(broker, topic=topic, rate="160", rateTasks="4"))
+    assert time.monotonic() - began > 0.9  # 40 rows at 40 a second
+    assert len(broker.bodies(topic)) == 40
+
+
 def test_security_token_is_sent_and_signed() -> None:
     from cometmq.protocol.codes import RequestCode
     from cometmq.protocol.command import RemotingCommand, decode_frame
@@ -249,18 +263,12 @@ def scan() -> Scan:
 
 @pytest.fixture
 def copied(broker: RunningBroker, topic: str, tmp_path: Path) -> Path:
-    """A copy of the store with one more compressed message; only the first log file is taken, and small."""
-    import shutil
-    import zlib
-
+    """A copy of the store with one more message, which is compressed."""
     broker.send(topic, zlib.compress(b"z" * 500), 0, {"KEYS": "k"}, sys_flag=1)
-    shutil.copytree(broker.store, tmp_path / "copy")
-    return tmp_path / "copy"
+    return broker.copy_store(tmp_path / "copy")
 
 
 def test_scan_shows_more_columns_and_bodies_as_they_are(copied: Path, topic: str, scan: Scan) -> None:
-    import zlib
-
     (row,) = scan(copied, subscribe=topic, metadata="all", storeReadMode="snapshot")
     assert (row["valid"], row["problem"], row["body"], row["tags"]) == (True, None, b"z" * 500, None)
     assert row["bornHost"].startswith("127.0.0.1:")
@@ -278,14 +286,12 @@ def test_commit_log_may_stand_elsewhere(copied: Path, topic: str, tmp_path: Path
 def test_checksums_are_checked_unless_told_not_to(
     broker: RunningBroker, topic: str, tmp_path: Path, scan: Scan
 ) -> None:
-    import shutil
-
     broker.send(topic, b"a body that will be damaged")
-    shutil.copytree(broker.store, tmp_path / "copy")
-    for log in (tmp_path / "copy" / "commitlog").iterdir():
+    copy = broker.copy_store(tmp_path / "copy")
+    for log in (copy / "commitlog").iterdir():
         data = log.read_bytes()
         if b"will be damaged" in data:
             log.write_bytes(data.replace(b"will be damaged", b"has been damage"))
-    assert [row["valid"] for row in scan(tmp_path / "copy", subscribe=topic)] == [False]
-    (row,) = scan(tmp_path / "copy", subscribe=topic, checkCrc="false")
+    assert [row["valid"] for row in scan(copy, subscribe=topic)] == [False]
+    (row,) = scan(copy, subscribe=topic, checkCrc="false")
     assert (row["valid"], row["body"]) == (True, b"a body that has been damage")
