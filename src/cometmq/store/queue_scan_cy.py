@@ -20,6 +20,7 @@ except ModuleNotFoundError:
     from cometmq import _cython as cython
 
 if cython.compiled:
+    from cython.cimports.cometmq.big_endian import get_i32, get_i64, get_u32
     from cython.cimports.cpython.buffer import Py_buffer, PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
     from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
     from cython.cimports.libc.string import memcmp, memcpy
@@ -195,28 +196,6 @@ def _collect_python(buffer, start, end, limits, count, size, skip_to, tags_codes
 
 
 @cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _get32(p: cython.p_uchar) -> cython.uint:
-    return (
-        (cython.cast(cython.uint, p[0]) << 24)
-        | (cython.cast(cython.uint, p[1]) << 16)
-        | (cython.cast(cython.uint, p[2]) << 8)
-        | cython.cast(cython.uint, p[3])
-    )
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _get64(p: cython.p_uchar) -> cython.longlong:
-    return cython.cast(
-        cython.longlong,
-        (cython.cast(cython.ulonglong, _get32(p)) << 32) | cython.cast(cython.ulonglong, _get32(p + 4)),
-    )
-
-
-@cython.cfunc
 @cython.exceptval(check=False)
 def _is_true(
     p: cython.p_uchar,
@@ -231,17 +210,17 @@ def _is_true(
     """is_record_of() for bytes that are there: `size`, at least 91 of them, at p."""
     at: cython.longlong
     sys_flag: cython.uint
-    if _get32(p) != size or _get32(p + 4) != 0xDAA320A7 or _get64(p + 28) != physical_offset:
+    if get_u32(p) != size or get_u32(p + 4) != 0xDAA320A7 or get_i64(p + 28) != physical_offset:
         return False
     if lenient:
         return True
-    if cython.cast(cython.int, _get32(p + 12)) != queue_id or _get64(p + 20) != queue_offset:
+    if get_i32(p + 12) != queue_id or get_i64(p + 20) != queue_offset:
         return False
-    sys_flag = _get32(p + 36)
+    sys_flag = get_u32(p + 36)
     at = 84 + (12 if sys_flag & 0x10 else 0) + (12 if sys_flag & 0x20 else 0)
     if at + 7 > size:
         return False
-    at += 4 + cython.cast(cython.longlong, _get32(p + at))
+    at += 4 + cython.cast(cython.longlong, get_u32(p + at))
     if at + 3 + topic_size > size:
         return False
     return p[at] == topic_size and memcmp(p + at + 1, topic, topic_size) == 0
@@ -305,12 +284,12 @@ def _entries_end_compiled(buffer: object, start: cython.longlong, end: cython.lo
             raise ValueError(f"{start}..{end} is not inside the buffer of {view.len} bytes")
         while start + 20 <= end:
             p = cython.cast(cython.p_uchar, view.buf) + start
-            size = cython.cast(cython.int, _get32(p + 8))
-            if size == 0 and _get64(p) == 0:
+            size = get_i32(p + 8)
+            if size == 0 and get_i64(p) == 0:
                 break
             start += 20
-            if _get64(p) >= 0 and size > 0:
-                last = _get64(p) + size
+            if get_i64(p) >= 0 and size > 0:
+                last = get_i64(p) + size
     finally:
         PyBuffer_Release(cython.address(view))
     return start, last
@@ -377,8 +356,8 @@ def _collect_compiled(
             raise ValueError(f"{start}..{end} is not inside the buffer of {view.len} bytes")
         while start + 20 <= end:
             p = cython.cast(cython.p_uchar, view.buf) + start
-            physical_offset = _get64(p)
-            record_size = cython.cast(cython.int, _get32(p + 8))
+            physical_offset = get_i64(p)
+            record_size = get_i32(p + 8)
             if (physical_offset < skip_to and (not checked or physical_offset >= 0)) or (
                 record_size == 0x7FFFFFFF and (not checked or physical_offset == 0)
             ):
@@ -394,7 +373,7 @@ def _collect_compiled(
                     full = size + record_size > memory_bytes or count > memory_count - 1
                 if full:
                     break
-            if tags_codes is not None and _get64(p + 12) > -2147483649 and _get64(p + 12) not in tags_codes:
+            if tags_codes is not None and get_i64(p + 12) > -2147483649 and get_i64(p + 12) not in tags_codes:
                 start += 20
                 continue
             if checked and (
