@@ -42,6 +42,8 @@ MORE = {
     "preparedTransactionOffset": "bigint",
 }
 
+OF_BROKER = {"CLUSTER": "DefaultCluster"}  # the property that a broker adds
+
 
 def types_of(frame: Any) -> dict[str, str]:
     return {field.name: field.dataType.simpleString() for field in frame.schema.fields}
@@ -58,15 +60,10 @@ def test_parts_that_a_message_lacks_are_null(broker: RunningBroker, topic: str, 
     broker.send(topic, b"")
     broker.send(topic, b"\x00\xff", 1, {"TAGS": "t"})
     bare, tagged = sorted(read(subscribe=topic).collect(), key=lambda row: row.queueId)
-    assert (bytes(bare.body), bare.tags, bare.keys, bare.msgId, bare.properties) == (
-        b"",
-        None,
-        None,
-        None,
-        {},
-    )
+    assert (bytes(bare.body), bare.tags, bare.keys, bare.msgId) == (b"", None, None, None)
+    assert bare.properties == OF_BROKER
     assert (bytes(tagged.body), tagged.tags, tagged.keys) == (b"\x00\xff", "t", None)
-    assert tagged.properties == {"TAGS": "t"}
+    assert tagged.properties == {"TAGS": "t", **OF_BROKER}
     assert (tagged.reconsumeTimes, tagged.sysFlag) == (0, 0)
     assert read(subscribe=topic).where("tags is null").count() == 1
 
@@ -87,9 +84,14 @@ def test_nulls_in_all_columns_but_the_body_are_left_out(
     frame.write.format("rocketmq").mode("append").options(**options).save()
     found = {bytes(row.body): row for row in read(subscribe=topic, metadata="all").collect()}
     bare, partly = found[b"bare"], found[b"partly"]
-    assert (bare.tags, bare.keys, bare.flag, set(bare.properties)) == (None, None, 0, {"UNIQ_KEY"})
+    assert (bare.tags, bare.keys, bare.flag, set(bare.properties)) == (
+        None,
+        None,
+        0,
+        {"UNIQ_KEY", *OF_BROKER},
+    )
     assert (partly.tags, partly.keys, partly.queueId, partly.msgId) == (None, "a b", 3, "id-1")
-    assert partly.properties == {"KEYS": "a b", "y": "1", "UNIQ_KEY": "id-1"}
+    assert partly.properties == {"KEYS": "a b", "y": "1", "UNIQ_KEY": "id-1", **OF_BROKER}
 
 
 def messages(row: dict[str, Any], **options: str) -> list[OutgoingMessage]:
