@@ -1,4 +1,4 @@
-"""The timeline table of ha.md 11, measured: milliseconds from the last good send before a fault to the next one.
+"""The timeline of a failover, measured: milliseconds from the last good send before a fault to the next one.
 
     python -m bench.failover                         every event five times, default settings
     python -m bench.failover --runs 50 --profile fast --events "kill master"

@@ -1,4 +1,4 @@
-"""Loss of power, without a switch (ha.md 12.4): a preloaded shim keeps what was synced of each store in a shadow; after
+"""Loss of power, without a switch: a preloaded shim keeps what was synced of each store in a shadow; after
 kill -9 the store becomes that shadow and a random part of what was not synced, page by page and name by name.
 
 The brokers are told another boot id at the next start, as a machine that went down would see it.

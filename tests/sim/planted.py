@@ -1,4 +1,4 @@
-"""Mistakes on purpose (ha.md 12.2): each leaves out one rule, and the simulator must find it."""
+"""Mistakes on purpose: each leaves out one rule, and the simulator must find it."""
 
 from __future__ import annotations
 

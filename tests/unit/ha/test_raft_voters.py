@@ -1,4 +1,4 @@
-"""Voters are known by id and UUID (ha.md 5); a leader does not flood those who lag."""
+"""Voters are known by id and UUID; a leader does not flood those who lag."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules of a replica that are easier to see alone than in the simulator (ha.md 4, 6, 8)."""
+"""Rules of a replica that are easier to see alone than in the simulator."""
 
 from __future__ import annotations
 
