@@ -1,1 +1,1 @@
-"""How long nobody can send when something of a group fails (ha.md 11)."""
+"""How long nobody can send when something of a group fails."""

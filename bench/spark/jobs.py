@@ -145,6 +145,7 @@ def floor(side: Side) -> Measure:
                 if progress.numInputRows and progress.batchId >= FLOOR_SKIPPED
             ]
         finally:
+            side.spark.sparkContext.setLogLevel("OFF")  # pages about the batch that is cut off
             query.stop()
     return Measure("micro-batch floor", plan.side, batch_ms=statistics.median(times))
 

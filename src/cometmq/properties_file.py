@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 BLANKS = " \t\f"
@@ -138,6 +138,11 @@ def camel_case(name: str) -> str:
     """``listen_port`` -> ``listenPort``: the Java key of a field."""
     first, *rest = name.split("_")
     return first + "".join(part[:1].upper() + part[1:] for part in rest)
+
+
+def named(key: str, default: Any) -> Any:
+    """A field whose Java key is not simply the camel-case form of its name."""
+    return field(default=default, metadata={"key": key})
 
 
 @dataclass(frozen=True)

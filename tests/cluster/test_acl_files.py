@@ -1,4 +1,4 @@
-"""Accounts while the broker runs: changed files, more files, white lists, administration 50 to 54 (broker.md I.1)."""
+"""Accounts while the broker runs: changed files, more files, white lists, administration 50 to 54."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def until_allowed(signer: Signer, request: Any, *, wanted: bool = True) ->
 
 @pytest.mark.usefixtures("quick_reload")
 def test_changed_files_count_within_seconds(run: Any, tmp_path: Path) -> None:
-    """broker.md L row 48, hot reload (every 5 s, quicker in this test)."""
+    """Files are read again every 5 s, quicker in this test."""
 
     async def main() -> None:
         async with guarded_broker(tmp_path) as live:
@@ -170,8 +170,6 @@ def test_broker_does_not_start_without_usable_accounts(run: Any, tmp_path: Path,
 
 @pytest.mark.usefixtures("quick_reload")
 def test_white_addresses_need_no_account(run: Any, tmp_path: Path) -> None:
-    """broker.md L row 48, white list of all accounts and of one."""
-
     async def main() -> None:
         async with guarded_broker(tmp_path) as live:
             stranger = Signer(live, None)

@@ -1,4 +1,4 @@
-"""Who may do what: account x operation x resource, every answer over the wire (broker.md I.1, L row 48).
+"""Who may do what: account x operation x resource, every answer over the wire.
 
 Among them every code that the original forgets: batches, replies, ends of transactions, offset queries, messages by
 id, send-back of foreign messages, its own account administration, resets, clones, clean-ups.
@@ -378,8 +378,6 @@ def test_the_table_is_large_and_has_every_account() -> None:
 
 @pytest.mark.parametrize("part", ALL)
 def test_every_row_gets_its_answer(run: Any, tmp_path: Path, part: str) -> None:
-    """broker.md L row 48."""
-
     async def main() -> None:
         async with guarded_broker(tmp_path) as live:
             places = await prepare(live)

@@ -28,7 +28,7 @@ ANSWER_LIMIT_S = 10
 TIME_FIELDS = {"indexLastUpdateTimestamp", "timestamp"}
 FAST_PORT_CONNECTIONS = {125, 209}
 
-# Our answer where it is not the recorded one: [FIX] in broker.md.
+# Our answer where it is not the recorded one: mistakes of the original that are not repeated.
 FIXED = {
     "probe_b_pull_bad_sql": 23,  # a wrong expression is an error, not a match of everything
 }

@@ -1,4 +1,4 @@
-"""Server processes: start, ready line, signals, the store lock, what survives (issue: Processes; L row 26)."""
+"""Server processes: start, ready line, signals, the store lock, what survives."""
 
 from __future__ import annotations
 
@@ -157,8 +157,6 @@ def test_broker_takes_a_properties_file_and_options(run: Any, tmp_path: Path) ->
 
 
 def test_committed_offsets_and_messages_survive_a_kill(run: Any, tmp_path: Path) -> None:
-    """Row 26."""
-
     async def main() -> None:
         arguments = standalone(tmp_path, "-o", "flushConsumerOffsetInterval=50")
         place = {"consumerGroup": "CG", "topic": "TopicA", "queueId": "0"}

@@ -1,4 +1,4 @@
-"""Pulls from a running broker (broker.md D; L rows 20, 22 to 25)."""
+"""Pulls from a running broker."""
 
 from __future__ import annotations
 
@@ -61,8 +61,6 @@ async def heartbeat(client: WireClient, **changes: Any) -> None:
 
 
 def test_statuses_codes_and_corrected_offsets(run: Any, tmp_path: Path) -> None:
-    """Row 23 and the table of D.2."""
-
     async def main() -> None:
         async with running_broker(tmp_path) as (_, client):
             await fill(client, "TopicA", 10)
@@ -111,8 +109,6 @@ def test_pull_gets_as_many_messages_as_asked_for(run: Any, tmp_path: Path) -> No
 
 
 def test_pull_limits_of_the_original_when_configured(run: Any, tmp_path: Path) -> None:
-    """Row 24."""
-
     async def main() -> None:
         settings = {
             "max_transfer_count_on_message_in_memory": 32,
@@ -155,7 +151,7 @@ def test_pull_body_is_the_records_as_stored_in_both_header_encodings(run: Any, t
 
 
 def test_checks_before_reading(run: Any, tmp_path: Path) -> None:
-    """D.1, steps 1 to 5, with their words."""
+    """With the words of the original."""
 
     async def main() -> None:
         async with running_broker(tmp_path) as (broker, client):
@@ -198,8 +194,6 @@ def test_pull_creates_its_group(run: Any, tmp_path: Path) -> None:
 
 
 def test_subscription_of_the_heartbeat(run: Any, tmp_path: Path) -> None:
-    """D.1 step 6b."""
-
     async def main() -> None:
         async with running_broker(tmp_path) as (broker, client):
             await fill(client, "TopicA", 2, properties="TAGS\x01TagA")
@@ -225,7 +219,7 @@ def test_subscription_of_the_heartbeat(run: Any, tmp_path: Path) -> None:
 
 
 def test_expressions_need_the_switch(run: Any, tmp_path: Path) -> None:
-    """D.1 steps 6a and 7; a wrong expression is an error with us."""
+    """A wrong expression is an error with us."""
 
     async def main() -> None:
         async with running_broker(tmp_path) as (broker, client):
@@ -245,8 +239,6 @@ def test_expressions_need_the_switch(run: Any, tmp_path: Path) -> None:
 
 
 def test_tags_are_filtered_by_hash(run: Any, tmp_path: Path) -> None:
-    """Row 20."""
-
     async def main() -> None:
         async with running_broker(tmp_path) as (_, client):
             for tag in ("TagA", "TagB", "AaAa", "BBBB"):
@@ -264,7 +256,7 @@ def test_tags_are_filtered_by_hash(run: Any, tmp_path: Path) -> None:
 
 
 def test_pull_commits_on_the_way(run: Any, tmp_path: Path) -> None:
-    """Row 25; also when nothing was found or the pull is held, not when a check failed."""
+    """Also when nothing was found or the pull is held, not when a check failed."""
 
     async def main() -> None:
         async with running_broker(tmp_path) as (broker, client):
@@ -305,8 +297,6 @@ def hold(
 
 
 def test_held_pull_is_woken_by_the_send(run: Any, tmp_path: Path) -> None:
-    """Row 22."""
-
     async def main() -> None:
         async with running_broker(tmp_path) as (broker, client):
             await fill(client, "TopicA", 1)
@@ -349,8 +339,6 @@ def test_held_pull_is_woken_when_its_topic_was_deleted_and_made_again(run: Any, 
 
 
 def test_held_pull_is_answered_when_its_time_is_over(run: Any, tmp_path: Path) -> None:
-    """Row 22."""
-
     async def main() -> None:
         async with running_broker(tmp_path) as (broker, client):
             await fill(client, "TopicA", 1)
@@ -488,8 +476,6 @@ def test_too_many_held_pulls_are_refused_as_busy(run: Any, tmp_path: Path) -> No
 
 
 def test_fast_port_serves_all_but_pulls(run: Any, tmp_path: Path) -> None:
-    """Row 56."""
-
     async def main() -> None:
         async with running_broker(tmp_path) as (broker, _):
             fast = WireClient(f"127.0.0.1:{broker.config.listen_port - 2}")
@@ -529,8 +515,6 @@ def _make_cold(broker: Broker) -> None:
 def test_slow_readers_are_sent_to_a_replica(
     run: Any, tmp_path: Path, enabled: bool, slow: bool, suggested: int
 ) -> None:
-    """D.3."""
-
     async def main() -> None:
         async with running_broker(tmp_path, slave_read_enable=enabled) as (broker, client):
             await fill(client, "TopicA", 1)

@@ -1,4 +1,4 @@
-"""A broker and its NameServers (broker.md A.2, B.2; L rows 1, 4, 5, 8, 46)."""
+"""A broker and its NameServers."""
 
 from __future__ import annotations
 
@@ -51,8 +51,6 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_broker_is_routable_as_soon_as_it_is_started(run: Any, tmp_path: Path) -> None:
-    """Row 1."""
-
     async def main() -> None:
         async with (
             running_nameserver(tmp_path) as (_, address),
@@ -68,8 +66,6 @@ def test_broker_is_routable_as_soon_as_it_is_started(run: Any, tmp_path: Path) -
 
 
 def test_clean_stop_unregisters_at_once(run: Any, tmp_path: Path) -> None:
-    """Row 4."""
-
     async def main() -> None:
         async with running_nameserver(tmp_path) as (nameserver, address):
             async with running_broker(tmp_path / "store", namesrv_addr=address):
@@ -80,8 +76,6 @@ def test_clean_stop_unregisters_at_once(run: Any, tmp_path: Path) -> None:
 
 
 def test_created_topic_is_known_to_every_nameserver(run: Any, tmp_path: Path) -> None:
-    """Row 5."""
-
     async def main() -> None:
         async with (
             running_nameserver(tmp_path / "1") as (first, address1),
@@ -111,7 +105,7 @@ def test_one_dead_nameserver_delays_nothing(run: Any, tmp_path: Path) -> None:
 def test_restarted_nameserver_gets_all_topics_also_when_one_is_changed_at_once(
     run: Any, tmp_path: Path
 ) -> None:
-    """Row 5: the original loses the routes of all other topics here."""
+    """The original loses the routes of all other topics here."""
 
     async def main() -> None:
         async with running_nameserver(tmp_path) as (nameserver, address):
@@ -135,7 +129,7 @@ def test_restarted_nameserver_gets_all_topics_also_when_one_is_changed_at_once(
 def test_nameserver_that_forgot_us_gets_a_full_registration_instead_of_one_topic(
     run: Any, tmp_path: Path
 ) -> None:
-    """A.2: an incremental registration must not be the first thing a NameServer hears."""
+    """An incremental registration must not be the first thing a NameServer hears."""
 
     async def main() -> None:
         async with (
@@ -151,8 +145,6 @@ def test_nameserver_that_forgot_us_gets_a_full_registration_instead_of_one_topic
 
 
 def test_order_table_of_the_nameserver_sets_the_order_flags(run: Any, tmp_path: Path) -> None:
-    """Row 8."""
-
     async def main() -> None:
         async with (
             running_nameserver(tmp_path) as (_, address),
@@ -168,8 +160,6 @@ def test_order_table_of_the_nameserver_sets_the_order_flags(run: Any, tmp_path: 
 
 
 def test_permission_of_the_broker_shows_in_routes_only(run: Any, tmp_path: Path) -> None:
-    """B.2, row 46."""
-
     async def main() -> None:
         async with (
             running_nameserver(tmp_path) as (_, address),
@@ -191,7 +181,7 @@ def test_permission_of_the_broker_shows_in_routes_only(run: Any, tmp_path: Path)
 
 
 def test_unchanged_data_version_is_asked_for_instead_of_registering(run: Any, tmp_path: Path) -> None:
-    """B.2 with forceRegister=false."""
+    """With forceRegister=false."""
 
     async def main() -> None:
         async with (

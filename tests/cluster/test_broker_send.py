@@ -1,4 +1,4 @@
-"""Sends to a running broker (broker.md C; L rows 10 to 19)."""
+"""Sends to a running broker."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def fields(response: RemotingCommand) -> dict[str, str]:
 
 
 def test_send_and_pull_over_the_wire(run: Any, tmp_path: Path) -> None:
-    """Row 14: a message comes back with what the broker added."""
+    """A message comes back with what the broker added."""
 
     async def main() -> None:
         async with running_broker(tmp_path) as (broker, client):
@@ -49,8 +49,6 @@ def test_send_and_pull_over_the_wire(run: Any, tmp_path: Path) -> None:
 
 
 def test_both_header_spellings_and_growing_queue_offsets(run: Any, tmp_path: Path) -> None:
-    """Row 14."""
-
     async def main() -> None:
         async with running_broker(tmp_path) as (_, client):
             offsets = [fields(await client.send("TopicA"))["queueOffset"] for _ in range(3)]
@@ -68,8 +66,6 @@ def test_both_header_spellings_and_growing_queue_offsets(run: Any, tmp_path: Pat
 
 
 def test_one_way_send_is_stored_and_not_answered(run: Any, tmp_path: Path) -> None:
-    """Row 14."""
-
     async def main() -> None:
         async with running_broker(tmp_path) as (broker, client):
             await client.send("TopicA", b"quiet", oneway=True)
@@ -83,8 +79,6 @@ def test_one_way_send_is_stored_and_not_answered(run: Any, tmp_path: Path) -> No
 
 @pytest.mark.parametrize(("wanted", "queues"), [(4, 4), (100, 8)])
 def test_topic_is_created_by_the_first_send(run: Any, tmp_path: Path, wanted: int, queues: int) -> None:
-    """Row 10."""
-
     async def main() -> None:
         async with running_broker(tmp_path) as (broker, client):
             assert (await client.send("New", default_topic_queue_nums=wanted)).code == 0
@@ -98,7 +92,7 @@ def test_topic_is_created_by_the_first_send(run: Any, tmp_path: Path, wanted: in
 
 
 def test_unknown_topic_is_refused_without_automatic_creation(run: Any, tmp_path: Path) -> None:
-    """Row 10; a retry topic is created all the same."""
+    """A retry topic is created all the same."""
 
     async def main() -> None:
         async with running_broker(tmp_path, auto_create_topic_enable=False) as (broker, client):
@@ -119,8 +113,6 @@ def test_unknown_topic_is_refused_without_automatic_creation(run: Any, tmp_path:
     ],
 )
 def test_bad_topic_names_are_refused(run: Any, tmp_path: Path, topic: str, remark: str) -> None:
-    """Row 11."""
-
     async def main() -> None:
         async with running_broker(tmp_path) as (_, client):
             response = await client.send(topic)
@@ -143,7 +135,7 @@ def test_missing_topic_is_a_blank_one(run: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("topic", ["SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "OFFSET_MOVED_EVENT"])
 def test_system_topics_take_no_sends(run: Any, tmp_path: Path, topic: str) -> None:
-    """Row 12; TBW102, the broker's and the cluster's name do take them."""
+    """TBW102, the broker's and the cluster's name do take them."""
 
     async def main() -> None:
         async with running_broker(tmp_path) as (_, client):
@@ -160,8 +152,6 @@ def test_system_topics_take_no_sends(run: Any, tmp_path: Path, topic: str) -> No
 
 
 def test_queue_id_must_exist_and_a_negative_one_is_chosen(run: Any, tmp_path: Path) -> None:
-    """Row 13."""
-
     async def main() -> None:
         async with running_broker(tmp_path) as (broker, client):
             await client.send("TopicA")
@@ -183,8 +173,6 @@ def test_queue_id_must_exist_and_a_negative_one_is_chosen(run: Any, tmp_path: Pa
 
 
 def test_batch_is_stored_in_a_row(run: Any, tmp_path: Path) -> None:
-    """Row 15."""
-
     async def main() -> None:
         async with running_broker(tmp_path) as (_, client):
             body = encode_batch([Message("TopicA", b"one", tag="x"), Message("TopicA", b"two", keys="k")])
@@ -216,7 +204,7 @@ def test_the_batch_flag_decides_not_the_code(run: Any, tmp_path: Path) -> None:
 
 
 def test_illegal_batches_are_refused_whole(run: Any, tmp_path: Path) -> None:
-    """Row 15: a DELAY property, transaction bits, damage, no message at all."""
+    """A DELAY property, transaction bits, damage, no message at all."""
 
     async def main() -> None:
         async with running_broker(tmp_path) as (broker, client):
@@ -245,8 +233,6 @@ def test_batch_to_a_retry_topic_is_simply_stored(run: Any, tmp_path: Path) -> No
 
 
 def test_size_limits(run: Any, tmp_path: Path) -> None:
-    """Row 16."""
-
     async def main() -> None:
         async with running_broker(tmp_path) as (_, client):
             limit = 4 * 1024 * 1024
@@ -279,7 +265,7 @@ def test_answers_carry_region_and_trace_switch(run: Any, tmp_path: Path) -> None
 
 
 def test_send_behind_a_stalled_append_is_told_to_slow_down(run: Any, tmp_path: Path) -> None:
-    """Row 18: sends become readable together, and the store stalls with each."""
+    """Sends become readable together, and the store stalls with each."""
 
     async def main() -> None:
         async with running_broker(tmp_path, wait_time_mills_in_send_queue=50) as (broker, client):
@@ -316,8 +302,6 @@ def test_send_behind_a_stalled_append_is_told_to_slow_down(run: Any, tmp_path: P
 def test_store_failures_have_the_words_clients_know(
     run: Any, tmp_path: Path, status: PutStatus, code: int, remark: str | None
 ) -> None:
-    """C.3, row 19."""
-
     async def main() -> None:
         async with running_broker(tmp_path) as (broker, client):
             broker.store.put = lambda message: PutResult(status)  # type: ignore[method-assign]
@@ -337,7 +321,7 @@ def test_store_failures_have_the_words_clients_know(
 
 
 def test_full_disk_refuses_sends_until_there_is_room(run: Any, tmp_path: Path) -> None:
-    """Row 19: the levels are lowered below what the disk has in use, and raised again."""
+    """The levels are lowered below what the disk has in use, and raised again."""
 
     async def main() -> None:
         warning = "rocketmq.broker.diskSpaceWarningLevelRatio"
@@ -370,8 +354,6 @@ def test_start_time_of_accepting_sends(run: Any, tmp_path: Path) -> None:
 
 
 def test_permission_of_the_broker_counts_for_order_topics_only(run: Any, tmp_path: Path) -> None:
-    """B.4."""
-
     async def main() -> None:
         async with running_broker(tmp_path) as (broker, client):
             await client.send("Plain")
@@ -389,7 +371,7 @@ def test_permission_of_the_broker_counts_for_order_topics_only(run: Any, tmp_pat
 
 
 def test_read_only_topic_still_takes_sends(run: Any, tmp_path: Path) -> None:
-    """B.4: only clients look at the write permission of a topic."""
+    """Only clients look at the write permission of a topic."""
 
     async def main() -> None:
         async with running_broker(tmp_path) as (broker, client):
@@ -401,8 +383,6 @@ def test_read_only_topic_still_takes_sends(run: Any, tmp_path: Path) -> None:
 
 
 def test_used_up_retries_go_to_the_dead_letter_topic(run: Any, tmp_path: Path) -> None:
-    """C.2 step 6."""
-
     async def main() -> None:
         async with running_broker(tmp_path) as (broker, client):
             retry = {"properties": "DELAY\x013\x02RETRY_TOPIC\x01TopicA", "reconsume_times": 3}
@@ -431,7 +411,7 @@ def test_retry_to_an_unknown_group_is_refused(run: Any, tmp_path: Path) -> None:
 
 
 def test_sync_flush_answers_after_the_disk(run: Any, tmp_path: Path) -> None:
-    """C.3: R0 when flushed; WAIT=false does not wait."""
+    """R0 when flushed; WAIT=false does not wait."""
 
     async def main() -> None:
         async with running_broker(tmp_path, flush_disk_type="SYNC_FLUSH") as (broker, client):
@@ -445,7 +425,7 @@ def test_sync_flush_answers_after_the_disk(run: Any, tmp_path: Path) -> None:
 
 
 def test_sync_flush_that_does_not_finish_answers_stored_but_not_flushed(run: Any, tmp_path: Path) -> None:
-    """C.3: R10 with the ids of the stored message."""
+    """R10 with the ids of the stored message."""
 
     async def main() -> None:
         async with running_broker(tmp_path, flush_disk_type="SYNC_FLUSH") as (broker, client):

@@ -1,4 +1,4 @@
-"""Looking messages up, moving offsets without consumers, and who gets what (broker.md E.3, H.1; L rows 28, 38, 39)."""
+"""Looking messages up, moving offsets without consumers, and who gets what."""
 
 from __future__ import annotations
 
@@ -37,8 +37,6 @@ async def at_time(client: LiveClient, timestamp_ms: int) -> int:
 
 
 def test_messages_are_found_by_key_unique_key_id_offset_and_time(run: Any, tmp_path: Path) -> None:
-    """broker.md L row 38."""
-
     async def main() -> None:
         clock = StoppedClock()
         async with live_broker(tmp_path, clock=clock) as live:
@@ -61,7 +59,7 @@ def test_messages_are_found_by_key_unique_key_id_offset_and_time(run: Any, tmp_p
             response = await client.call(RequestCode.VIEW_MESSAGE_BY_ID, view)
             assert decode_records(response.body)[0].body == b"4"
             assert [message.body for message in await stored(client, TOPIC, 0, 3)] == [b"3", b"4"]
-            # Between two messages the nearer one counts (store.md 3.8).
+            # Between two messages the nearer one counts.
             found = [
                 await at_time(client, ms) for ms in (0, times[2], times[2] + 1, times[3] - 1, times[4] + 9)
             ]
@@ -74,7 +72,7 @@ def test_messages_are_found_by_key_unique_key_id_offset_and_time(run: Any, tmp_p
 
 
 def test_offsets_of_an_offline_group_are_reset_by_committing_them(run: Any, tmp_path: Path) -> None:
-    """broker.md L row 39, offline: R206, and what tools do then."""
+    """Code 206, and what tools do then."""
 
     async def main() -> None:
         clock = StoppedClock()
@@ -99,7 +97,7 @@ def test_offsets_of_an_offline_group_are_reset_by_committing_them(run: Any, tmp_
 
 
 def test_broadcast_consumers_all_read_everything_and_leave_no_offsets(run: Any, tmp_path: Path) -> None:
-    """broker.md L row 28: members of a broadcasting group pull by the heartbeat's subscription, each on its own."""
+    """Members of a broadcasting group pull by the heartbeat's subscription, each on its own."""
 
     async def main() -> None:
         async with live_broker(tmp_path) as live:

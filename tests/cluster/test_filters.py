@@ -1,4 +1,4 @@
-"""Filtering by tag and by SQL92 over the wire (broker.md D.6, D.7, store.md 3.6; L rows 20 and 21)."""
+"""Filtering by tag and by SQL92 over the wire."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ async def pulled(
 
 
 def test_tags_select_by_hash_and_collisions_are_left_to_the_client(run: Any, tmp_path: Path) -> None:
-    """broker.md L row 20: "AaAa" and "BBBB" have one hash."""
+    """The tags "AaAa" and "BBBB" have one hash."""
 
     async def main() -> None:
         async with live_broker(tmp_path) as live:
@@ -114,7 +114,7 @@ def test_tags_select_by_hash_and_collisions_are_left_to_the_client(run: Any, tmp
 
 
 def test_expressions_select_what_they_say(run: Any, tmp_path: Path) -> None:
-    """broker.md L row 21: by the subscription of the request, and by that of the heartbeat."""
+    """By the subscription of the request, and by that of the heartbeat."""
 
     async def main() -> None:
         async with live_broker(tmp_path, enable_property_filter=True) as live:
@@ -134,7 +134,7 @@ def test_expressions_select_what_they_say(run: Any, tmp_path: Path) -> None:
 def test_expression_that_does_not_compile_is_an_error_everywhere(
     run: Any, tmp_path: Path, expression: str
 ) -> None:
-    """broker.md L row 21; the original runs such a pull unfiltered."""
+    """The original runs such a pull unfiltered."""
 
     async def main() -> None:
         async with live_broker(tmp_path, enable_property_filter=True) as live:
@@ -165,7 +165,7 @@ def test_bad_heartbeat_still_makes_its_client_known(run: Any, tmp_path: Path) ->
 
 
 def test_unknown_type_and_switched_off_filters_are_errors(run: Any, tmp_path: Path) -> None:
-    """broker.md L row 21, off: R1 text."""
+    """With enablePropertyFilter off: code 1 and the original's text."""
 
     async def main() -> None:
         async with live_broker(tmp_path / "on", enable_property_filter=True) as live:

@@ -1,4 +1,4 @@
-"""Master and slave of 4.9, both ours (ha.md classic mode, store.md 10, broker.md J.1 and J.2)."""
+"""Master and slave of 4.9, both ours."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_blank_slave_begins_with_the_oldest_file_that_is_left(run: Any, tmp_pa
 
 
 def test_a_peer_of_4_9_that_reports_zero_is_sent_everything(run: Any, tmp_path: Path) -> None:
-    """[FIX]: the original begins with its last file."""
+    """The original begins with its last file."""
 
     async def main() -> None:
         async with master(tmp_path) as (first, producer):
@@ -253,7 +253,7 @@ def test_a_slave_too_far_behind_does_not_count(run: Any, tmp_path: Path) -> None
 
 
 def test_a_slave_that_claims_what_it_was_never_sent_is_refused(run: Any, tmp_path: Path) -> None:
-    """[FIX] store.md 10.2: the original would answer SEND_OK although nothing was replicated."""
+    """The original would answer SEND_OK although nothing was replicated."""
 
     async def main() -> None:
         async with master(tmp_path, "SYNC_MASTER") as (first, producer):
@@ -326,8 +326,6 @@ def test_a_slow_slave_does_not_fill_the_memory_and_gets_everything(run: Any, tmp
 
 
 def test_slave_refuses_what_would_write(run: Any, tmp_path: Path) -> None:
-    """J.2."""
-
     async def main() -> None:
         async with master(tmp_path) as (first, producer), slave(tmp_path, first) as (second, client):
             await send_many(producer, "T", 3)

@@ -1,4 +1,4 @@
-"""Groups that elect their master: failover, rejoining, planned switch, too few copies (ha.md 4, 6, 8, 9)."""
+"""Groups that elect their master: failover, rejoining, planned switch, too few copies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A running NameServer, asked over real connections: the rows of broker.md L that concern it."""
+"""A running NameServer, asked over real connections."""
 
 from __future__ import annotations
 
@@ -135,8 +135,6 @@ async def until(condition: Callable[[], Any], seconds: float = 5) -> None:
 
 
 def test_registered_broker_is_in_routes_at_once(run: Any, tmp_path: Path) -> None:
-    """broker.md L row 1."""
-
     async def main() -> None:
         async with running(tmp_path) as server, Asker(server) as broker, Asker(server) as client:
             assert await client.route("TBW102") is None
@@ -151,8 +149,6 @@ def test_registered_broker_is_in_routes_at_once(run: Any, tmp_path: Path) -> Non
 
 
 def test_killed_broker_is_gone_from_routes_within_a_second(run: Any, tmp_path: Path) -> None:
-    """broker.md L row 2."""
-
     async def main() -> None:
         async with running(tmp_path) as server, Asker(server) as client:
             async with Asker(server) as broker:
@@ -166,8 +162,6 @@ def test_killed_broker_is_gone_from_routes_within_a_second(run: Any, tmp_path: P
 
 
 def test_silent_broker_is_gone_after_120_seconds_and_its_connection_closed(run: Any, tmp_path: Path) -> None:
-    """broker.md L row 3."""
-
     async def main() -> None:
         clock = Clock()
         async with running(tmp_path, clock) as server, Asker(server) as broker, Asker(server) as client:
@@ -188,8 +182,6 @@ def test_silent_broker_is_gone_after_120_seconds_and_its_connection_closed(run: 
 
 
 def test_unregistered_broker_is_gone_at_once(run: Any, tmp_path: Path) -> None:
-    """broker.md L row 4."""
-
     async def main() -> None:
         async with running(tmp_path) as server, Asker(server) as broker:
             await broker.register("T")
@@ -201,7 +193,7 @@ def test_unregistered_broker_is_gone_at_once(run: Any, tmp_path: Path) -> None:
 
 
 def test_all_topics_return_after_a_restart_followed_by_an_updated_topic(run: Any, tmp_path: Path) -> None:
-    """broker.md L row 5; the original fails here (A.2 [FIX])."""
+    """The original fails here."""
 
     async def main() -> None:
         async with running(tmp_path) as server, Asker(server) as broker:
@@ -222,7 +214,7 @@ def test_all_topics_return_after_a_restart_followed_by_an_updated_topic(run: Any
 
 
 def test_two_nameservers_know_the_same_without_knowing_each_other(run: Any, tmp_path: Path) -> None:
-    """broker.md L row 5: one of them stops and comes back, the other goes on."""
+    """One of them stops and comes back, the other goes on."""
 
     async def main() -> None:
         async with running(tmp_path / "1") as first, Asker(first) as to_first:
@@ -240,8 +232,6 @@ def test_two_nameservers_know_the_same_without_knowing_each_other(run: Any, tmp_
 
 
 def test_route_keys_are_bare_for_old_versions_and_quoted_for_new_ones(run: Any, tmp_path: Path) -> None:
-    """broker.md L row 6."""
-
     async def main() -> None:
         async with running(tmp_path) as server, Asker(server) as broker:
             await broker.register("T")
@@ -265,8 +255,6 @@ def test_route_keys_are_bare_for_old_versions_and_quoted_for_new_ones(run: Any, 
 
 
 def test_kv_values_survive_a_restart(run: Any, tmp_path: Path) -> None:
-    """broker.md L row 7."""
-
     async def main() -> None:
         async with running(tmp_path) as server, Asker(server) as client:
             assert (await client.ask(100, namespace="ns", key="k", value="v")).code == 0
@@ -290,7 +278,7 @@ def test_kv_values_survive_a_restart(run: Any, tmp_path: Path) -> None:
 def test_order_configuration_is_in_the_route_only_when_enabled(
     run: Any, tmp_path: Path, enabled: bool
 ) -> None:
-    """broker.md L row 8; the broker is told it in any case."""
+    """The broker is told it in any case."""
 
     async def main() -> None:
         async with running(tmp_path, order_message_enable=enabled) as server, Asker(server) as broker:
@@ -312,8 +300,6 @@ def test_order_configuration_is_in_the_route_only_when_enabled(
 
 
 def test_wiped_and_added_write_permission(run: Any, tmp_path: Path) -> None:
-    """broker.md L row 9."""
-
     async def main() -> None:
         async with running(tmp_path) as server, Asker(server) as broker:
             await broker.register("T")
@@ -407,8 +393,6 @@ def test_lists_of_topics(run: Any, tmp_path: Path) -> None:
 
 
 def test_namespaced_topic_is_an_ordinary_name(run: Any, tmp_path: Path) -> None:
-    """broker.md L row 58."""
-
     async def main() -> None:
         async with running(tmp_path) as server, Asker(server) as broker:
             await broker.register("ns%topic", "Größe")
@@ -419,8 +403,6 @@ def test_namespaced_topic_is_an_ordinary_name(run: Any, tmp_path: Path) -> None:
 
 
 def test_binary_request_is_answered_in_binary(run: Any, tmp_path: Path) -> None:
-    """broker.md L row 57."""
-
     async def main() -> None:
         async with running(tmp_path) as server, Asker(server) as broker:
             await broker.register("T")
@@ -432,7 +414,7 @@ def test_binary_request_is_answered_in_binary(run: Any, tmp_path: Path) -> None:
 
 
 def test_unknown_code_is_answered(run: Any, tmp_path: Path) -> None:
-    """broker.md L row 60: the original never answers."""
+    """The original never answers."""
 
     async def main() -> None:
         async with running(tmp_path) as server, Asker(server) as client:

@@ -1,7 +1,8 @@
 """Everything that Java brokers, clients and tools asked the Java NameServer in the recordings, asked of ours.
 
 The frames are replayed in the order of recording over as many connections; every answer must have the recorded code,
-remark, ext fields and body, apart from the values that differ by nature (settings) and the fixes of broker.md A.
+remark, ext fields and body, apart from the values that differ by nature (settings) and from mistakes of the original
+that are not repeated.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from cometmq.protocol.bodies.topic import RegisterBrokerBody
 from cometmq.protocol.codes import RequestCode
 from cometmq.protocol.command import RemotingCommand, decode_frame
 
-UNKNOWN_CODE_CASES = ("probe_ns_unknown_code",)  # Java stays silent, we answer 3 [FIX]
+UNKNOWN_CODE_CASES = ("probe_ns_unknown_code",)  # Java stays silent, we answer 3
 BAD_HEADER_CASE = "probe_ns_bad_header_json"
 
 # The Java server handled this question before a one-way registration that had arrived earlier.

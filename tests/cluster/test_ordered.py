@@ -1,4 +1,4 @@
-"""Ordered consumption: order of a queue, locks over the wire and across restarts (broker.md E.4; L row 31)."""
+"""Ordered consumption: order of a queue, locks over the wire and across restarts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def unlock(client: LiveClient, *queue_ids: int) -> None:
 
 
 def test_queues_are_handed_over_one_by_one_as_consumers_come_and_go(run: Any, tmp_path: Path) -> None:
-    """broker.md L row 31, a rebalance: nobody gets a queue before its owner gave it back or is silent for 60 s."""
+    """Nobody gets a queue before its owner gave it back or is silent for 60 s."""
 
     async def main() -> None:
         clock = StoppedClock()

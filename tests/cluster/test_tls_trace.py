@@ -1,4 +1,4 @@
-"""A broker with TLS, and the trace topic (broker.md I.2, I.3; L rows 49 and 50)."""
+"""A broker with TLS, and the trace topic."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def send(live: LiveBroker, client: RemotingClient, address: str | None = N
 
 
 def test_plain_and_tls_clients_share_both_ports_in_permissive_mode(run: Any, tmp_path: Path) -> None:
-    """broker.md L row 49: sends through the handlers and through the compiled path."""
+    """Sends through the handlers and through the compiled path."""
 
     async def main() -> None:
         async with live_broker(tmp_path) as live:
@@ -58,8 +58,6 @@ def test_plain_and_tls_clients_share_both_ports_in_permissive_mode(run: Any, tmp
 
 
 def test_plain_connections_are_closed_in_enforcing_mode(run: Any, tmp_path: Path) -> None:
-    """broker.md L row 49."""
-
     async def main() -> None:
         async with live_broker(tmp_path, system_properties={"tls.server.mode": "enforcing"}) as live:
             plain, secure = RemotingClient(), RemotingClient(tls=TlsConfig(enable=True))
@@ -111,7 +109,7 @@ def test_own_certificates_of_both_sides_and_accounts_together(
 
 
 def test_trace_records_are_found_by_the_ids_they_name(run: Any, tmp_path: Path) -> None:
-    """broker.md L row 50, the broker's part: what queryMsgTraceById asks for."""
+    """What queryMsgTraceById asks for."""
 
     async def main() -> None:
         async with live_broker(tmp_path, trace_topic_enable=True) as live:

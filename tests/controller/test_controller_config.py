@@ -1,4 +1,4 @@
-"""The keys of ha.md 11, and what is refused."""
+"""The keys of a controller, and what is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does a history keep the promises H1 to H14 of ha.md 12.5? Exit code 0 only if it does.
+"""Does a history keep the promises H1 to H14? Exit code 0 only if it does.
 
 python -m ha.checker FILE... (with tests/ on the path). Each invariant is a function over the events of its operations,
 in time order; all are linear in the number of events.
@@ -18,7 +18,7 @@ MS = 1_000_000  # nanoseconds
 SAFE_LEVELS = frozenset(("insync", "insync+disk"))
 COMMITS_LOST_MAX_NS = 100 * MS
 LATE_MAX_NS = 2_000 * MS
-# Milliseconds from the last good send before a fault to the next one (ha.md 11): default and fast profile.
+# Milliseconds from the last good send before a fault to the next one: default and fast profile.
 GAP_MAX_MS = {
     "planned switch": (200, 200),
     "kill master": (1_000, 500),

@@ -1,4 +1,4 @@
-"""Faults of disks that need no special disk (ha.md 12.6, F-24 and F-25): a replica is killed, its files are damaged,
+"""Faults of disks that need no special disk: a replica is killed, its files are damaged,
 and it is started again. What is damaged must be noticed, never served, never elected, and mended by the others."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is done to a group while clients work: the rows of ha.md 12.6 that processes and signals can do.
+"""What is done to a group while clients work: the faults that processes and signals can do.
 
 Each fault is a coroutine over a ``Trial``; when it returns, the group may still be hurt. ``Trial.heal`` mends it.
 """

@@ -1,4 +1,4 @@
-"""What clients and brokers did in a test of high availability, as JSON lines (ha.md 12.5). The checker reads it.
+"""What clients and brokers did in a test of high availability, as JSON lines. The checker reads it.
 
 Operations and the fields that each needs besides t, process, op and phase (invoke, ok, fail, info):
 

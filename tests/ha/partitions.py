@@ -1,4 +1,4 @@
-"""Faults of the network between brokers (ha.md 12.6, F-08 to F-14); clients reach everybody all the time."""
+"""Faults of the network between brokers; clients reach everybody all the time."""
 
 from __future__ import annotations
 

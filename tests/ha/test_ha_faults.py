@@ -1,4 +1,4 @@
-"""Faults on processes, with clients at work, and the promises H1 to H13 checked afterwards (ha.md 12).
+"""Faults on processes, with clients at work, and the promises H1 to H13 checked afterwards.
 
 The plain suite has one short run. ``make test-ha`` runs every row at its count for CI; ``HA_TIMES=10`` ten times that.
 """

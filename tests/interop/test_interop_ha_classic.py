@@ -1,4 +1,4 @@
-"""Mixed groups of 4.9.7 and ours: a Java slave of our master, our slave of a Java master (ha.md F-41, F-40)."""
+"""Mixed groups of 4.9.7 and ours: a Java slave of our master, our slave of a Java master."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A group of ours under the stock Java client, and Java brokers on the stores of its replicas (ha.md F-15, F-40)."""
+"""A group of ours under the stock Java client, and Java brokers on the stores of its replicas."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def _by_message(broker: Broker) -> list[Any]:
         for queue_id in broker.store.queue_ids(topic) if topic != TIMER_TOPIC else ():
             entries = broker.store.queue_entries(topic, queue_id, 0, broker.store.max_offset(topic, queue_id))
             for entry in entries:
-                record = bytearray(broker.store.read_record(entry.physical_offset, entry.size) or b"")
+                record = bytearray(broker.store.read_record(entry.physical_offset) or b"")
                 record[20:36] = bytes(16)
                 found.append((topic, queue_id, entry.tags_code, bytes(record)))
     return sorted(found)

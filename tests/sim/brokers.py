@@ -8,7 +8,8 @@ from sim.planted import BuggyReplica
 from sim.replica_disk import SimLog, record
 from sim.world import Violation
 
-from cometmq.broker.ha.replica import Close, ReplicaRole, ReplicaTimes, Send
+from cometmq.broker.ha.frames import Close, Send
+from cometmq.broker.ha.replica_state import ReplicaRole, ReplicaTimes
 from cometmq.controller.elections import Report
 
 if TYPE_CHECKING:
@@ -75,9 +76,8 @@ class SimBroker:
         self.machine = BuggyReplica(
             self.me, self.log, now=self.clock(), confirm=self.confirm_kept, times=TIMES,
             first_session=self.generation << SESSION_BITS,
-            acks_are_flushed=on_disk and not self.group.bugs.ack_before_flush,
+            acks_are_flushed=on_disk and not self.group.bugs.ack_before_flush, bugs=self.group.bugs,
         )  # fmt: skip
-        self.machine.bugs = self.group.bugs
         self._checked = None
         self._answered_at = self.world.now
         self.world.network.attach(self.me, self.receive)

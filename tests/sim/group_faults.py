@@ -9,7 +9,7 @@ from sim.brokers import SimBroker
 from sim.controllers import ControllerNode
 from sim.raft_cluster import Disk
 
-from cometmq.broker.ha.replica import ReplicaRole
+from cometmq.broker.ha.replica_state import ReplicaRole
 from cometmq.controller.group_state import NO_MASTER
 from cometmq.controller.raft.messages import Snapshot, Voter
 

@@ -21,7 +21,7 @@ from sim.planted import BuggyReplica, Bugs
 from sim.raft_cluster import Disk
 from sim.world import Violation, World
 
-from cometmq.broker.ha.replica import ReplicaRole
+from cometmq.broker.ha.replica_state import ReplicaRole
 from cometmq.controller.group_state import NO_MASTER, GroupState
 from cometmq.controller.raft.core import Raft, Role
 from cometmq.controller.raft.messages import Entry, EntryKind, Snapshot, Voter

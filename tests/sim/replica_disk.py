@@ -1,7 +1,7 @@
 """The disk of a simulated replica: a log in pages that may be lost, records whose bits may flip, cuts that may stop.
 
 A record is a number and its checksum. What a process wrote is in the page cache and survives its end; what was synced
-survives a loss of power. Truncation goes the steps of ha.md 7, and a crash may come after each.
+survives a loss of power. Truncation goes the steps of the real one, and a crash may come after each.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Groups that elect their master, with the controllers that elect, under every fault (ha.md 12.2)."""
+"""Groups that elect their master, with the controllers that elect, under every fault."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DAMAGE = (
 REMOVALS = Focus(("isolate_broker", "kill_broker", "heal_network"), quorum=0, size=4, operates=0.2)
 LOSSY: dict[str, Any] = {"quorum": 0, "operates": 0.0, "loss": 0.2}
 # In which world each shows soon (None: in any), and the seed that found it there, searching from 0 on: the search of
-# the test begins at that seed. The first seven are those of ha.md 12.2, the last two were real.
+# the test begins at that seed. The last two were real.
 PLANTED: list[tuple[str, Focus | None, int]] = [
     ("skip_epoch_check", None, 2),
     ("confirm_connected_only", None, 3),

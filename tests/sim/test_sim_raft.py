@@ -1,4 +1,4 @@
-"""The metadata Raft under every fault, and the mistakes that the simulator must find (ha.md 12.2)."""
+"""The metadata Raft under every fault, and the mistakes that the simulator must find."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """One life of a pipeline in a process of its own, to be killed at any moment. Not a test.
 
-    python crash_driver.py archive|sink NAMESERVER SOURCE_TOPIC TARGET CHECKPOINT
+    python crash_driver.py archive|delta|sink NAMESERVER SOURCE_TOPIC TARGET CHECKPOINT
 
 Prints ``started`` when Spark runs, then waits for a line: ``run`` goes on until it is killed, ``finish`` ends when
 everything that is there is done and prints ``finished``.
@@ -23,11 +23,23 @@ SETTINGS = {
 }
 
 
-def archive_lake(spark: Any, once: bool, name_server: str, topic: str, target: str, _checkpoint: str) -> None:
+def archive_table(spark: Any, once: bool, name_server: str, topic: str, target: str, checkpoint: str) -> None:
+    archive_lake(spark, once, name_server, topic, target, checkpoint, "delta")
+
+
+def archive_lake(
+    spark: Any,
+    once: bool,
+    name_server: str,
+    topic: str,
+    target: str,
+    _checkpoint: str,
+    format: str = "parquet",
+) -> None:
     from cometmq.spark.pipes import archive
 
     options = {"minPartitions": "2"} if once else {"minPartitions": "2", "maxOffsetsPerTrigger": BATCH_ROWS}
-    archive(spark, name_server, [topic], Path(target), once=once, every=0.1, options=options)
+    archive(spark, name_server, [topic], Path(target), once=once, every=0.1, options=options, format=format)
 
 
 def copy_topic(spark: Any, once: bool, name_server: str, topic: str, target: str, checkpoint: str) -> None:
@@ -51,7 +63,7 @@ def main() -> None:
     spark.range(1).rdd.map(lambda row: row.id).collect()  # the first worker takes long
     print("started", flush=True)
     order = sys.stdin.readline().strip()
-    work = {"archive": archive_lake, "sink": copy_topic}[what]
+    work = {"archive": archive_lake, "delta": archive_table, "sink": copy_topic}[what]
     for _ in range(ATTEMPTS):
         try:
             work(spark, order == "finish", *arguments)

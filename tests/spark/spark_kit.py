@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -116,6 +117,12 @@ class RunningBroker:
             for message in decode_records(piece.body)
             if piece.start <= message.queue_offset < piece.end
         ]
+
+    def copy_store(self, target: Path) -> Path:
+        """The log and the queues only: files of the configuration come and go while a broker runs."""
+        for name in ("commitlog", "consumequeue"):
+            shutil.copytree(self.store / name, target / name)
+        return target
 
     def route(self, topic: str) -> TopicRouteData:
         answer = self.cluster.ask_name_server(

@@ -24,6 +24,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.crash, pytest.mar
 KILLS = int(os.environ.get("COMETMQ_SPARK_KILLS", "3"))
 SEED = int(os.environ.get("COMETMQ_SEED", "1"))
 QUEUES = 4
+COLUMNS = ["queueId", "queueOffset", "body"]
 
 
 def crash_and_finish(
@@ -58,14 +59,32 @@ def messages_of(broker: RunningBroker, topic: str) -> list[Any]:
 def test_archive_is_exactly_once(broker: RunningBroker, topic: str, tmp_path: Path) -> None:
     import pyarrow.dataset
 
+    root = tmp_path / "lake"
+    sent = crash_archive("archive", broker, topic, root)
+    files = [str(path) for path in root.glob("topic=*/date=*/*.parquet")]
+    check_table(pyarrow.dataset.dataset(files).to_table(columns=COLUMNS), broker, topic, sent)
+
+
+def test_delta_table_is_exactly_once(broker: RunningBroker, topic: str, tmp_path: Path) -> None:
+    deltalake = pytest.importorskip("deltalake")
+    root = tmp_path / "table"
+    sent = crash_archive("delta", broker, topic, root)
+    check_table(deltalake.DeltaTable(str(root)).to_pyarrow_table(columns=COLUMNS), broker, topic, sent)
+
+
+def crash_archive(what: str, broker: RunningBroker, topic: str, root: Path) -> int:
+    """The number of messages that were sent; the names of the files have no gap and no overlap."""
     from cometmq.spark.pipes import verify_archive
 
-    root = tmp_path / "lake"
-    arguments = ["archive", broker.name_server, topic, str(root), ""]
-    sent = crash_and_finish(broker, topic, arguments, root / "_checkpoint" / "commits", tmp_path / "errors")
+    arguments = [what, broker.name_server, topic, str(root), ""]
+    commits = root / "_checkpoint" / "commits"
+    sent = crash_and_finish(broker, topic, arguments, commits, root.parent / "errors")
     assert verify_archive(root) == []
-    files = [str(path) for path in root.glob("topic=*/date=*/*.parquet")]
-    table = pyarrow.dataset.dataset(files).to_table(columns=["queueId", "queueOffset", "body"])
+    return sent
+
+
+def check_table(table: Any, broker: RunningBroker, topic: str, sent: int) -> None:
+    """Every message of the topic is there once, and none else."""
     places = Counter(zip(table["queueId"].to_pylist(), table["queueOffset"].to_pylist(), strict=True))
     stored = {
         (message.queue_id, message.queue_offset): message.body for message in messages_of(broker, topic)

@@ -152,6 +152,31 @@ def test_broker_that_stays_away_ends_the_query_but_is_no_data_loss(
 
 
 @pytest.mark.slow
+def test_broker_that_its_name_server_forgot_is_down_and_not_lost(
+    broker: RunningBroker, queries: Callable[[RunningBroker, Path], Query], tmp_path: Path
+) -> None:
+    query = queries(broker, tmp_path / "c")
+    store = tmp_path / "b"
+    with joining_broker(broker.name_server, store, "broker-b") as other:
+        other.create_topic("forgotten", 1)
+        other.fill("forgotten", 10, queues=1)
+        options = {"subscribe": "forgotten", "metadataRefreshMs": 500, "retries": 20}
+        running = query.start(once=False, **options)
+        wait(lambda: query.bodies() == bodies(10))
+    wait(lambda: "forgotten" not in broker.cluster.topics_like(".*"))
+    time.sleep(DOWN_S)
+    assert running.exception() is None
+    with joining_broker(broker.name_server, store, "broker-b") as other:  # at another address
+        other.fill("forgotten", 10, queues=1, first=10)
+        wait(lambda: len(query.bodies()) >= 20 or running.exception() is not None)
+        assert running.exception() is None
+        assert query.bodies() == bodies(20)
+        running.stop()
+    with pytest.raises(Exception, match="knows the topic forgotten"):
+        query.run(subscribe="forgotten", retries=0)
+
+
+@pytest.mark.slow
 def test_broker_that_joins_is_read_from_its_first_message(
     restarted: Restarted, queries: Callable[[RunningBroker, Path], Query], tmp_path: Path
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +40,7 @@ def test_damage_is_a_row_and_the_rest_is_read(
 ) -> None:
     for number in range(50):
         broker.send(topic, b"body %04d" % number * 20)
-    copy = tmp_path / "copy"
-    shutil.copytree(broker.store, copy)
+    copy = broker.copy_store(tmp_path / "copy")
     log = sorted((copy / "commitlog").iterdir())[0]
     data = bytearray(log.read_bytes())
     damaged = data.find(b"body 0025")

@@ -1,9 +1,10 @@
 """Broker settings: every key of a RocketMQ 4.9 ``broker.conf`` with its type and default.
 
-A field is spelled in snake case; its Java key is the camel-case form, or the name given with ``named``. The
-object is the live configuration: UPDATE_BROKER_CONFIG changes it through :meth:`BrokerConfig.set_property`,
-so code that wants a setting to be changeable at run time reads it from here each time. Keys marked "no
-effect" exist so that an existing file works as it is and shows again in GET_BROKER_CONFIG.
+Those that the store reads are in store/settings.py, those that a NameServer has too in net/settings.py. A field is
+spelled in snake case; its Java key is the camel-case form, or the name given with ``named``. The object is the live
+configuration: UPDATE_BROKER_CONFIG changes it through :meth:`BrokerConfig.set_property`, so code that wants a setting
+to be changeable at run time reads it from here each time. Keys marked "no effect" exist so that an existing file works
+as it is and shows again in GET_BROKER_CONFIG.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cometmq.errors import ConfigError
-from cometmq.properties_file import format_value, nearest, parse_value, settings_of
-
-if TYPE_CHECKING:
-    from cometmq.store.config import StoreConfig
+from cometmq.net.settings import ServerSettings
+from cometmq.properties_file import format_value, named, nearest, parse_value, settings_of
+from cometmq.store.config import BrokerRole, FlushDiskType, StoreConfig
+from cometmq.store.settings import StoreSettings
 
 log = logging.getLogger(__name__)
 
@@ -30,28 +31,21 @@ HA_PORT_DISTANCE = 1
 PULL_COUNT_MAX = 1024  # messages; our own limit where maxTransferCountOnMessageInMemory was not configured
 REGISTER_PERIOD_MS_MIN = 10_000
 REGISTER_PERIOD_MS_MAX = 60_000
-DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 SYSTEM_PROPERTY_PREFIXES = ("tls.", "rocketmq.", "com.rocketmq.")  # accepted in the file, kept as text
 DISK_RATIO_PROPERTIES = {
     "disk_space_warning_level_ratio": "rocketmq.broker.diskSpaceWarningLevelRatio",
     "disk_space_clean_forcibly_ratio": "rocketmq.broker.diskSpaceCleanForciblyRatio",
 }
-ROLES = ("ASYNC_MASTER", "SYNC_MASTER", "SLAVE")
-FLUSH_TYPES = ("ASYNC_FLUSH", "SYNC_FLUSH")
+ROLES = tuple(role.value for role in BrokerRole)
+FLUSH_TYPES = tuple(kind.value for kind in FlushDiskType)
 COMMIT_RULES = ("all", "quorum")
 
 _CORES = os.cpu_count() or 1
 
 
-def named(key: str, default: Any) -> Any:
-    """A field whose Java key is not simply the camel-case form of its name."""
-    return field(default=default, metadata={"key": key})
-
-
-@dataclass(
-    kw_only=True, eq=False, repr=False
-)  # nobody compares or prints 200 settings, and making both takes time
-class BrokerConfig:
+# Nobody compares or prints 200 settings, and making both methods takes time.
+@dataclass(kw_only=True, eq=False, repr=False)
+class BrokerConfig(StoreSettings, ServerSettings):
     # Who this broker is
     broker_cluster_name: str = "DefaultCluster"
     broker_name: str = ""  # host name when empty
@@ -150,68 +144,30 @@ class BrokerConfig:
     filter_server_nums: int = 0
     max_delay_time: int = 40
 
-    # Store: directories and files
+    # Store, beside the keys of StoreSettings
     store_path_root_dir: str = ""  # $HOME/store when empty
-    store_path_commit_log: str = ""  # <root>/commitlog when empty; several separated by a comma
+    store_path_commit_log: str = ""  # <root>/commitlog when empty
+    flush_disk_type: str = "ASYNC_FLUSH"
+    bit_map_length_consume_queue_ext: int = 64  # calculated at the start, whatever the file says
+    default_query_max_num: int = 32
+    flush_delay_offset_interval: int = 10_000
+
+    # Store, no effect: one thread appends, pages are prepared ahead, files are deleted without a second try
     read_only_commit_log_store_paths: str = ""
     store_path_dledger_commit_log: str = named("storePathDLedgerCommitLog", "")
-    mapped_file_size_commit_log: int = 1_073_741_824
-    mapped_file_size_consume_queue: int = 6_000_000
-    enable_consume_queue_ext: bool = False
-    mapped_file_size_consume_queue_ext: int = 50_331_648
-    bit_map_length_consume_queue_ext: int = 64
-
-    # Store: flushing
-    flush_disk_type: str = "ASYNC_FLUSH"
-    sync_flush_timeout: int = 5_000
-    flush_interval_commit_log: int = 500
     commit_interval_commit_log: int = 200
     flush_commit_log_timed: bool = True
-    flush_commit_log_least_pages: int = 4
     commit_commit_log_least_pages: int = 4
-    flush_commit_log_thorough_interval: int = 10_000
     commit_commit_log_thorough_interval: int = 200
-    flush_interval_consume_queue: int = 1_000
     flush_consume_queue_least_pages: int = 2
-    flush_consume_queue_thorough_interval: int = 60_000
-    use_reentrant_lock_when_put_message: bool = True  # no effect: one thread appends
-
-    # Store: limits
-    max_message_size: int = 4_194_304
-    max_transfer_bytes_on_message_in_memory: int = 262_144
-    max_transfer_count_on_message_in_memory: int = 32
-    max_transfer_bytes_on_message_in_disk: int = 65_536
-    max_transfer_count_on_message_in_disk: int = 8
-    access_message_in_memory_max_ratio: int = 40
-    message_index_enable: bool = True
-    message_index_safe: bool = False
-    max_hash_slot_num: int = 5_000_000
-    max_index_num: int = 20_000_000
-    max_msgs_num_batch: int = 64
-    default_query_max_num: int = 32
+    use_reentrant_lock_when_put_message: bool = True
     os_page_cache_busy_time_out_mills: int = 1_000
-
-    # Store: retention
-    delete_when: str = "04"
-    file_reserved_time: int = 72  # hours
-    disk_max_used_space_ratio: int = 75
-    clean_file_forcibly_enable: bool = True
-    clean_resource_interval: int = 10_000
-    delete_commit_log_files_interval: int = 100
-    delete_consume_queue_files_interval: int = 100
     destroy_maped_file_interval_forcibly: int = 120_000
     redelete_hanged_file_interval: int = 120_000
-    check_crc_on_recover: bool = named("checkCRCOnRecover", True)
-
-    # Store: delayed messages
-    message_delay_level: str = DELAY_LEVELS
-    flush_delay_offset_interval: int = 10_000
     enable_schedule_async_deliver: bool = False
     schedule_async_deliver_max_pending_limit: int = 2_000
     schedule_async_deliver_max_resend_num2_blocked: int = named("scheduleAsyncDeliverMaxResendNum2Blocked", 3)
     enable_schedule_message_stats: bool = True
-
-    # Store: the rest
     transient_store_pool_enable: bool = False
     transient_store_pool_size: int = 5
     fast_fail_if_no_buffer_in_store_pool: bool = False
@@ -221,9 +177,6 @@ class BrokerConfig:
     duplication_enable: bool = False
     disk_fall_recorded: bool = True
     put_msg_index_hight_water: int = 600_000
-    enable_lmq: bool = False
-    enable_multi_dispatch: bool = False
-    max_lmq_consume_queue_num: int = 20_000
 
     # Replication
     broker_role: str = "ASYNC_MASTER"
@@ -234,7 +187,6 @@ class BrokerConfig:
     ha_transfer_batch_size: int = 32_768
     ha_slave_fallbehind_max: int = 268_435_456
     slave_timeout: int = 3_000
-    offset_check_in_slave: bool = False
     enable_dleger_commit_log: bool = named("enableDLegerCommitLog", False)
     dleger_group: str = named("dLegerGroup", "")
     dleger_peers: str = named("dLegerPeers", "")
@@ -267,20 +219,7 @@ class BrokerConfig:
     enable_elect_unclean_master: bool = False
     ha_boot_id: str = ""  # for tests: in place of the kernel's boot id
 
-    # Network
-    server_worker_threads: int = 8
-    server_callback_executor_threads: int = 0
-    server_selector_threads: int = 3
-    server_oneway_semaphore_value: int = 256
-    server_async_semaphore_value: int = 64
-    server_channel_max_idle_time_seconds: int = 120
-    server_socket_snd_buf_size: int = 0
-    server_socket_rcv_buf_size: int = 0
-    server_socket_backlog: int = 1_024
-    write_buffer_high_water_mark: int = 0
-    write_buffer_low_water_mark: int = 0
-    server_pooled_byte_buf_allocator_enable: bool = True
-    use_epoll_native_selector: bool = False
+    # Network, beside the keys of ServerSettings
     client_worker_threads: int = 4
     client_callback_executor_threads: int = _CORES
     client_oneway_semaphore_value: int = 65_535
@@ -430,15 +369,11 @@ class BrokerConfig:
 
     def store_config(self) -> StoreConfig:
         """The part of the settings that the store knows, under the same names."""
-        from cometmq.store.config import BrokerRole, FlushDiskType, StoreConfig
-
-        known = {f.name for f in fields(StoreConfig)}
-        values = {name: getattr(self, name) for name in FIELD_OF_KEY.values() if name in known}
+        values = {f.name: getattr(self, f.name) for f in fields(StoreSettings)}
         values["store_path_root_dir"] = Path(self.store_path_root_dir)
         values["store_path_commit_log"] = Path(self.store_path_commit_log)
         values["flush_disk_type"] = FlushDiskType(self.flush_disk_type)
         values["broker_role"] = BrokerRole("SLAVE" if self.is_slave else self.broker_role)
-        values["ha_master_address"] = self.ha_master_address or None
         values["max_transfer_count_on_message_in_memory"] = self.pull_count_max
         for name, key in DISK_RATIO_PROPERTIES.items():
             if key in self.system_properties:

@@ -180,7 +180,9 @@ class DelayQueue:
     def _read(self, count: int = READ_COUNT) -> list[Waiting] | None:
         """The next messages; an empty list when the offset had to be moved, None at the end of the queue."""
         codes = _TagsCodes()
-        result = self._store.get(self.topic, self.queue_id, self.next_offset, count, filter=codes)
+        result = self._store.get(
+            self.topic, self.queue_id, self.next_offset, count, filter=codes, warmed=True
+        )
         if result.status is GetStatus.FOUND:
             messages = list(_decoded(result.slices))
             if not messages and count > 1:
@@ -188,6 +190,9 @@ class DelayQueue:
             if not messages:
                 self._skip(self.next_offset + 1, "cannot be read")
             return [Waiting(*pair) for pair in zip(messages, codes.codes, strict=False)]
+        if result.status is GetStatus.OFFSET_FOUND_NULL and result.next_offset == self.next_offset:
+            self._skip(self.next_offset + 1, "its record is damaged")
+            return []
         if result.next_offset > self.next_offset or result.status is GetStatus.OFFSET_OVERFLOW_BADLY:
             self._skip(result.next_offset, result.status.name)
             return []

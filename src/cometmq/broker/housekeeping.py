@@ -36,7 +36,7 @@ def join(broker: Broker) -> None:
     broker.consumers.on_end = broker.filter_data.unregister
     broker.groups.on_change = partial(broker.save, GROUPS_FILE)
     if broker.config.enable_calc_filter_bit_map:
-        broker.store.filter_bit_map = partial(filter_bit_map, broker.filter_data)
+        broker.store.table.filter_bit_map = partial(filter_bit_map, broker.filter_data)
 
 
 def filter_bit_map(filter_data: FilterData, topic: str, record: memoryview) -> bytes | None:

@@ -23,6 +23,7 @@ except ModuleNotFoundError:
     from cometmq import _cython as cython
 
 if cython.compiled:
+    from cython.cimports.cometmq.big_endian import get_i32, get_i64, get_u32, put_32, put_64
     from cython.cimports.cpython.buffer import (
         Py_buffer,
         PyBUF_SIMPLE,
@@ -259,40 +260,6 @@ def _write(record, parts, out, position, topic, queue_id, queue_offset, physical
 if cython.compiled:
 
     @cython.cfunc
-    @cython.inline
-    @cython.exceptval(check=False)
-    def _get32(p: cython.p_uchar) -> cython.uint:
-        return (
-            (cython.cast(cython.uint, p[0]) << 24)
-            | (cython.cast(cython.uint, p[1]) << 16)
-            | (cython.cast(cython.uint, p[2]) << 8)
-            | cython.cast(cython.uint, p[3])
-        )
-
-    @cython.cfunc
-    @cython.inline
-    @cython.exceptval(check=False)
-    def _get64(p: cython.p_uchar) -> cython.longlong:
-        high: cython.ulonglong = _get32(p)
-        return cython.cast(cython.longlong, (high << 32) | cython.cast(cython.ulonglong, _get32(p + 4)))
-
-    @cython.cfunc
-    @cython.inline
-    @cython.exceptval(check=False)
-    def _put32(p: cython.p_uchar, value: cython.uint) -> cython.void:
-        p[0] = (value >> 24) & 0xFF
-        p[1] = (value >> 16) & 0xFF
-        p[2] = (value >> 8) & 0xFF
-        p[3] = value & 0xFF
-
-    @cython.cfunc
-    @cython.inline
-    @cython.exceptval(check=False)
-    def _put64(p: cython.p_uchar, value: cython.longlong) -> cython.void:
-        _put32(p, cython.cast(cython.uint, cython.cast(cython.ulonglong, value) >> 32))
-        _put32(p + 4, cython.cast(cython.uint, value))
-
-    @cython.cfunc
     @cython.exceptval(check=False)
     def _number(p: cython.p_uchar, size: cython.longlong, size_max: cython.longlong) -> cython.longlong:
         """A decimal number of at most so many digits, else -1."""
@@ -307,6 +274,23 @@ if cython.compiled:
         return value
 
     @cython.cclass
+    class _Plan:
+        """A ``Plan`` in C."""
+
+        delay_ms: cython.longlong
+        timed: cython.bint
+        timer_topic: bytes
+        hop_ms_min: cython.longlong
+        hop_count: cython.longlong
+        body_size_max: cython.longlong
+        multi_dispatch: cython.bint
+
+        def __init__(self, plan: object) -> None:
+            self.delay_ms, self.timed, self.timer_topic = plan.delay_ms, plan.timed, plan.timer_topic
+            self.hop_ms_min, self.hop_count = plan.hop_ms_min, plan.hop_count
+            self.body_size_max, self.multi_dispatch = plan.body_size_max, plan.multi_dispatch
+
+    @cython.cclass
     class _Found:
         """What has to be known of a record."""
 
@@ -317,7 +301,7 @@ if cython.compiled:
         topic_size: cython.longlong
         real_topic: cython.p_uchar
         real_topic_size: cython.longlong
-        queue_id: cython.longlong
+        queue_id: cython.longlong  # the real one, then that of the timer
         out_ms: cython.longlong
         multi: cython.bint
 
@@ -363,15 +347,15 @@ if cython.compiled:
         body_size: cython.longlong
         properties_at: cython.longlong
         i: cython.longlong
-        if _get32(p) != size or _get32(p + 4) != 0xDAA320A7:
+        if get_u32(p) != size or get_u32(p + 4) != 0xDAA320A7:
             return False
-        sys_flag = _get32(p + 36)
+        sys_flag = get_u32(p + 36)
         found.stored_at = 68 if sys_flag & 0x10 else 56
         found.reconsume_at = found.stored_at + 8 + (20 if sys_flag & 0x20 else 8)
         if found.reconsume_at + 16 > size:
             return False
-        found.store_timestamp_ms = _get64(p + found.stored_at)
-        body_size = cython.cast(cython.int, _get32(p + found.reconsume_at + 12))
+        found.store_timestamp_ms = get_i64(p + found.stored_at)
+        body_size = get_i32(p + found.reconsume_at + 12)
         if body_size < 0 or body_size > body_size_max or found.reconsume_at + 16 + body_size + 3 > size:
             return False
         found.topic_at = found.reconsume_at + 16 + body_size
@@ -400,7 +384,6 @@ if cython.compiled:
         q: cython.p_uchar,
         topic: cython.p_char,
         topic_size: cython.longlong,
-        queue_id: cython.longlong,
         queue_offset: cython.longlong,
         physical_offset: cython.longlong,
         now_ms: cython.longlong,
@@ -411,12 +394,12 @@ if cython.compiled:
         q[found.topic_at] = cython.cast(cython.uchar, topic_size)
         memcpy(q + found.topic_at + 1, topic, topic_size)
         memcpy(q + found.topic_at + 1 + topic_size, p + rest_at, size - rest_at)
-        _put32(q + 12, cython.cast(cython.uint, queue_id))
-        _put64(q + 20, queue_offset)
-        _put64(q + 28, physical_offset)
-        _put64(q + found.stored_at, now_ms)
-        _put64(q + found.reconsume_at + 4, 0)
-        _put32(q, cython.cast(cython.uint, size - found.topic_size + topic_size))
+        put_32(q + 12, cython.cast(cython.uint, found.queue_id))
+        put_64(q + 20, queue_offset)
+        put_64(q + 28, physical_offset)
+        put_64(q + found.stored_at, now_ms)
+        put_64(q + found.reconsume_at + 4, 0)
+        put_32(q, cython.cast(cython.uint, size - found.topic_size + topic_size))
 
     @cython.cfunc
     def _redeliver_compiled(
@@ -459,7 +442,7 @@ if cython.compiled:
                         cython.cast(cython.p_uchar, entry_view.buf), start, end,
                         cython.cast(cython.p_uchar, log_view.buf), log_start, log_end,
                         cython.cast(cython.p_uchar, out_view.buf), position, limit,
-                        physical_base, now_ms, plan, targets,
+                        physical_base, now_ms, _Plan(plan), targets,
                     )  # fmt: skip
                 finally:
                     PyBuffer_Release(cython.address(out_view))
@@ -467,6 +450,38 @@ if cython.compiled:
                 PyBuffer_Release(cython.address(log_view))
         finally:
             PyBuffer_Release(cython.address(entry_view))
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def _due_time(
+        plan: _Plan,
+        found: _Found,
+        p: cython.p_uchar,
+        size: cython.longlong,
+        code: cython.longlong,
+        now_ms: cython.longlong,
+    ) -> cython.longlong:
+        """When the record at ``p`` is due, by its queue entry or by itself; -1 when it is unusual."""
+        if not _find(found, p, size, plan.body_size_max) or (plan.multi_dispatch and found.multi):
+            return -1
+        if not plan.timed:
+            return now_ms if code > now_ms + plan.delay_ms else max(code, -1)
+        if found.out_ms < 0:
+            return -1
+        return max(min(min(found.store_timestamp_ms, now_ms) + plan.delay_ms, found.out_ms), 0)
+
+    @cython.cfunc
+    def _topic_of(plan: _Plan, found: _Found, now_ms: cython.longlong) -> bytes:
+        """Where a message that is due goes: to its real topic, or on in time; ``queue_id`` says to which queue."""
+        rest_ms: cython.longlong = found.out_ms - now_ms
+        if not plan.timed or rest_ms <= 0:
+            return PyBytes_FromStringAndSize(
+                cython.cast(cython.p_char, found.real_topic), found.real_topic_size
+            )
+        found.queue_id = 0
+        while found.queue_id < plan.hop_count - 1 and plan.hop_ms_min << (found.queue_id + 1) <= rest_ms:
+            found.queue_id += 1
+        return plan.timer_topic
 
     @cython.cfunc
     def _walk(
@@ -481,76 +496,44 @@ if cython.compiled:
         limit: cython.longlong,
         physical_base: cython.longlong,
         now_ms: cython.longlong,
-        plan: object,
+        plan: _Plan,
         targets: dict,
     ) -> object:
-        delay_ms: cython.longlong = plan[0]
-        timed: cython.bint = plan[1]
-        timer_topic: bytes = plan[2]
-        hop_ms_min: cython.longlong = plan[3]
-        hop_count: cython.longlong = plan[4]
-        body_size_max: cython.longlong = plan[5]
-        multi_dispatch: cython.bint = plan[6]
         found: _Found = _Found()
         target: Target
         topic: bytes
         count: cython.longlong = 0
-        stop: cython.int = 0
-        due_ms: cython.longlong = 0
+        due_ms: cython.longlong
         physical_offset: cython.longlong
         size: cython.longlong
-        code: cython.longlong
-        queue_id: cython.longlong
         copy_size: cython.longlong
         p: cython.p_uchar
         while start + 20 <= end:
-            physical_offset = _get64(entries + start)
-            size = cython.cast(cython.int, _get32(entries + start + 8))
-            code = _get64(entries + start + 12)
-            stop = 3
+            physical_offset = get_i64(entries + start)
+            size = get_i32(entries + start + 8)
             if size < 91 or physical_offset < log_start or physical_offset > log_end - size:
-                break
+                return Redelivered(count, position, UNUSUAL, 0)
             p = log + (physical_offset - log_start)
-            if not _find(found, p, size, body_size_max) or (multi_dispatch and found.multi):
-                break
-            if timed:
-                if found.out_ms < 0:
-                    break
-                due_ms = min(found.store_timestamp_ms, now_ms) + delay_ms
-                due_ms = min(due_ms, found.out_ms)
-            elif code < 0:
-                break
-            else:
-                due_ms = now_ms if code > now_ms + delay_ms else code
+            due_ms = _due_time(plan, found, p, size, get_i64(entries + start + 12), now_ms)
+            if due_ms < 0:
+                return Redelivered(count, position, UNUSUAL, 0)
             if due_ms > now_ms:
-                stop = 1
-                break
-            if timed and found.out_ms > now_ms:
-                topic = timer_topic
-                queue_id = 0
-                while queue_id < hop_count - 1 and hop_ms_min << (queue_id + 1) <= found.out_ms - now_ms:
-                    queue_id += 1
-            else:
-                topic = PyBytes_FromStringAndSize(
-                    cython.cast(cython.p_char, found.real_topic), found.real_topic_size
-                )
-                queue_id = found.queue_id
+                return Redelivered(count, position, NOT_DUE, due_ms)
+            topic = _topic_of(plan, found, now_ms)
             target = targets.get(topic)
-            if target is None or queue_id >= target._offset_count:
-                break
+            if target is None or found.queue_id >= target._offset_count:
+                return Redelivered(count, position, UNUSUAL, 0)
             copy_size = size - found.topic_size + len(topic)
             if position + copy_size > limit:
-                stop = 2
-                break
+                return Redelivered(count, position, NO_ROOM, 0)
             _copy(
-                found, p, size, out + position, PyBytes_AS_STRING(topic), len(topic), queue_id,
-                target._offsets[queue_id], physical_base + position, now_ms,
+                found, p, size, out + position, PyBytes_AS_STRING(topic), len(topic),
+                target._offsets[found.queue_id], physical_base + position, now_ms,
             )  # fmt: skip
-            target._offsets[queue_id] += 1
+            target._offsets[found.queue_id] += 1
             target._messages += 1
             target._size += copy_size
             position += copy_size
             start += 20
             count += 1
-            stop = 0
-        return Redelivered(count, position, stop, due_ms if stop == 1 else 0)
+        return Redelivered(count, position, AT_END, 0)

@@ -131,13 +131,15 @@ class Transactions:
         end = self._broker.store.max_offset(topic, HALF_QUEUE_ID)
         while queue_offset < end:
             count = min(READ_COUNT, end - queue_offset)
-            result = self._broker.store.get(topic, HALF_QUEUE_ID, queue_offset, count)
+            result = self._broker.store.get(topic, HALF_QUEUE_ID, queue_offset, count, warmed=True)
             if result.status is GetStatus.FOUND:
                 for part in result.slices:
                     yield from decode_records(part)
+            elif result.status is GetStatus.OFFSET_FOUND_NULL:
+                queue_offset += 1  # its record is damaged
             elif result.next_offset <= queue_offset:
                 return
-            queue_offset = result.next_offset
+            queue_offset = max(result.next_offset, queue_offset)
 
     def _settle(self, half_offset: int) -> None:
         """Everything below half_offset is done: move the two progress marks and forget what lies below."""

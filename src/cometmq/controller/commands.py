@@ -1,4 +1,4 @@
-"""The commands of the metadata log (ha.md 5), how they are written, and how each changes the state of its group.
+"""The commands of the metadata log, how they are written, and how each changes the state of its group.
 
 Pure and deterministic: every controller applies the same commands in the same order, or runs them in a transaction
 on the group's key (etcd). A command whose preconditions do not hold changes nothing.

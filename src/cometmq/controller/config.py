@@ -1,4 +1,4 @@
-"""Settings of a controller: the keys of ha.md 11 that a broker or a NameServer hands to it."""
+"""Settings of a controller: the keys that a broker or a NameServer hands to it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ METADATA_KINDS = ("raft", "etcd")
 
 @dataclass(frozen=True, slots=True)
 class SessionTimes:
-    """Milliseconds; see ha.md 6.1 and 6.2."""
+    """Milliseconds; what they are for: docs/ha/controllers.md."""
 
     heartbeat: int = 200
     lease: int = 1_000

@@ -1,4 +1,4 @@
-"""When a master is dead and who follows it: what the leading controller makes of heartbeats. Pure (ha.md 6).
+"""When a master is dead and who follows it: what the leading controller makes of heartbeats. Pure.
 
 Theory of operation. The leading controller keeps one ``GroupWatch`` per group, made anew whenever it becomes leader:
 what an earlier leader has heard counts for nothing. The driver tells it of heartbeats (``heard``), of closed session

@@ -1,7 +1,7 @@
 """What the controller knows of one group of replicas, and how commands change it. Pure and deterministic.
 
 The commands are the entries of the metadata log: every voter applies the same ones in the same order. A command whose
-preconditions do not hold changes nothing and says so. Rules: ha.md 5, 6.2 and 8.4.
+preconditions do not hold changes nothing and says so. Rules: docs/ha/elections.md.
 """
 
 from __future__ import annotations

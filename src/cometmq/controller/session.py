@@ -44,6 +44,7 @@ log = logging.getLogger(__name__)
 RETRY_MS = 50  # between controllers that do not lead
 CONNECT_MS = 500  # a controller on a machine that is gone must not keep us from the others
 CALL_MS = 3_000
+ANSWER_PART = 2  # of a lease: a controller that takes longer for a heartbeat is given up for the others
 ANSWERS = frozenset((0, ControllerCode.REFUSED, ControllerCode.NOT_REGISTERED))  # of a leader
 
 
@@ -80,6 +81,7 @@ class ControllerSession:
         self._beats = RemotingClient({ControllerCode.ROLE_CHANGED: self._pushed}, config=net)
         self._calls = RemotingClient(config=net)
         self._rotation = itertools.cycle(self.peers)
+        self._unanswered = ""  # who did not answer last: somebody else is asked next
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -136,7 +138,7 @@ class ControllerSession:
         """False: refused, or not known; ask again while it is wanted."""
         me = self.identity
         body = AlterSyncSetBody(me.group, me.replica_id, epoch, set_version, tuple(sorted(members)))
-        return await self._decided(ControllerCode.ALTER_SYNC_SET, body)
+        return await self._decided(ControllerCode.ALTER_SYNC_SET, body, self._times.lease)
 
     async def resign(self, epoch: int, preferred: int | None = None) -> bool:
         """Hand over: True when another master is elected."""
@@ -145,9 +147,9 @@ class ControllerSession:
             ControllerCode.RESIGN, ResignBody(me.group, me.replica_id, epoch, preferred or 0)
         )
 
-    async def _decided(self, code: ControllerCode, body: Body) -> bool:
+    async def _decided(self, code: ControllerCode, body: Body, attempt_ms: int = CALL_MS) -> bool:
         try:
-            answer = await self._call(code, body, CALL_MS)
+            answer = await self._call(code, body, CALL_MS, attempt_ms)
         except (Timeout, ConnectionLost) as error:
             log.warning("controller request=%s unanswered: %s", code.name, error)
             return False
@@ -161,7 +163,9 @@ class ControllerSession:
 
     # -- finding the leader -----------------------------------------------------------------------------------------
 
-    async def _call(self, code: ControllerCode, body: Body, timeout_ms: int) -> RemotingCommand:
+    async def _call(
+        self, code: ControllerCode, body: Body, timeout_ms: int, attempt_ms: int = CALL_MS
+    ) -> RemotingCommand:
         """Ask the leader, whoever that is; the timeout covers the search."""
         deadline = self._now() + timeout_ms
         while True:
@@ -170,9 +174,9 @@ class ControllerSession:
                 raise Timeout(
                     f"No leader among the controllers {', '.join(self.peers)} within {timeout_ms} ms."
                 )
-            address = self.leader_address or next(self._rotation)
+            address = self._next_address()
             try:
-                answer = await self._calls.invoke(address, request(code, body), min(left, CALL_MS))
+                answer = await self._calls.invoke(address, request(code, body), min(left, attempt_ms))
             except (ConnectionLost, Timeout):
                 self._lost(address)
             else:
@@ -183,13 +187,25 @@ class ControllerSession:
             if not self.leader_address:
                 await asyncio.sleep(RETRY_MS / 1000)
 
+    def _next_address(self) -> str:
+        if self.leader_address:
+            return self.leader_address
+        address = next(self._rotation)
+        return next(self._rotation) if address == self._unanswered else address
+
     def _lost(self, address: str) -> None:
+        self._unanswered = address
         if self.leader_address == address:
             self.leader_address = ""
 
     def _redirect(self, address: str, answer: RemotingCommand) -> None:
+        """It may name one who has just not answered us: until they elect, others believe in it, and may be right."""
         hint = (answer.ext_fields or {}).get(LEADER_FIELD, "")
         self.leader_address = hint if hint != address else ""
+
+    @property
+    def _answer_ms(self) -> int:
+        return max(self._times.lease // ANSWER_PART, 2 * self._times.heartbeat)
 
     # -- heartbeats -------------------------------------------------------------------------------------------------
 
@@ -211,10 +227,10 @@ class ControllerSession:
     async def _beat(self, sent: int) -> bool:
         me = self.identity
         body = HeartbeatBody(me.group, me.replica_id, me.store_id, self._status(), self._leased_epoch)
-        address = self.leader_address or next(self._rotation)
+        address = self._next_address()
         try:
             answer = await self._beats.invoke(
-                address, request(ControllerCode.HEARTBEAT, body), self._times.lease
+                address, request(ControllerCode.HEARTBEAT, body), self._answer_ms
             )
         except (ConnectionLost, Timeout):
             self._lost(address)

@@ -1,4 +1,4 @@
-"""Codes and bodies of the requests between replicas, controllers and operators (ha.md 5). Bodies are JSON.
+"""Codes and bodies of the requests between replicas, controllers and operators. Bodies are JSON.
 
 Only 9107, what voters say to each other, is binary: see raft/codec.py.
 """

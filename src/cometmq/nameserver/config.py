@@ -15,6 +15,7 @@ from typing import Self
 
 from cometmq.controller.config import CONTROLLER_KEYS, ControllerConfig
 from cometmq.errors import ConfigError
+from cometmq.net.settings import ServerSettings
 from cometmq.properties_file import (
     BadProperties,
     apply_properties,
@@ -31,7 +32,7 @@ FIXED_KEYS = ("kvConfigPath", "configStorePath")  # cannot be changed while the 
 
 
 @dataclass(kw_only=True)
-class NameServerConfig:
+class NameServerConfig(ServerSettings):
     listen_port: int = LISTEN_PORT_DEFAULT
     kv_config_path: str = ""  # $HOME/namesrv/kvConfig.json when empty
     config_store_path: str = ""  # $HOME/namesrv/namesrv.properties when empty, or the file given with -c
@@ -39,19 +40,6 @@ class NameServerConfig:
     rocketmq_home: str = ""
     product_env_name: str = "center"  # no effect
     cluster_test: bool = False  # no effect: routes are never asked from another environment
-    server_channel_max_idle_time_seconds: int = 120
-    server_socket_backlog: int = 1024
-    server_socket_snd_buf_size: int = 0
-    server_socket_rcv_buf_size: int = 0
-    write_buffer_high_water_mark: int = 0
-    write_buffer_low_water_mark: int = 0
-    server_async_semaphore_value: int = 64  # no effect, as all below: this server sends no requests
-    server_oneway_semaphore_value: int = 256
-    server_worker_threads: int = 8
-    server_callback_executor_threads: int = 0
-    server_selector_threads: int = 3
-    server_pooled_byte_buf_allocator_enable: bool = True
-    use_epoll_native_selector: bool = False
 
     bind_address: str = field(default="", metadata={"key": None})  # ours; every address when empty
     # tls.* and other system properties of the file, the keys of a controller, and bindAddress

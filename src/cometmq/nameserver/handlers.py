@@ -1,4 +1,4 @@
-"""What a NameServer answers: one function per request code, one table at the end. broker.md A says the rules.
+"""What a NameServer answers: one function per request code, one table at the end.
 
 Loop thread only. Functions that write a file are coroutines, all others answer at once.
 """

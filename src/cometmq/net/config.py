@@ -15,7 +15,7 @@ MIB = 1024 * KIB
 
 @dataclass(frozen=True, kw_only=True)
 class NetConfig:
-    # RocketMQ keys (wire.md 1.7, broker.md K.3)
+    # RocketMQ's keys
     server_channel_max_idle_time_seconds: int = 120
     client_channel_max_idle_time_seconds: int = 120
     server_socket_backlog: int = 1024

@@ -42,7 +42,7 @@ _MODE = _key("tls.server.mode", TlsMode.PERMISSIVE)
 
 @dataclass(frozen=True, kw_only=True)
 class TlsConfig:
-    """One process's TLS, as server and as client (broker.md I.2)."""
+    """One process's TLS, as server and as client."""
 
     mode: TlsMode = _MODE
     test_mode_enable: bool = _key("tls.test.mode.enable", True)  # self-signed; the server paths are not read

@@ -21,6 +21,7 @@ except ModuleNotFoundError:
     from cometmq import _cython as cython
 
 if cython.compiled:
+    from cython.cimports.cometmq.big_endian import get_i32
     from cython.cimports.cpython.buffer import (
         Py_buffer,
         PyBUF_SIMPLE,
@@ -119,18 +120,6 @@ def _piece(view, position, end, length_word):
 if cython.compiled:
 
     @cython.cfunc
-    @cython.inline
-    @cython.exceptval(check=False)
-    def _load32(p: cython.p_uchar) -> cython.int:
-        return cython.cast(
-            cython.int,
-            (cython.cast(cython.uint, p[0]) << 24)
-            | (cython.cast(cython.uint, p[1]) << 16)
-            | (cython.cast(cython.uint, p[2]) << 8)
-            | cython.cast(cython.uint, p[3]),
-        )
-
-    @cython.cfunc
     def _split_compiled(
         buffer: object, start: cython.Py_ssize_t, end: cython.Py_ssize_t, frame_size_max: cython.longlong
     ) -> tuple:
@@ -142,7 +131,7 @@ if cython.compiled:
         p: cython.p_uchar = cython.cast(cython.p_uchar, view.buf)
         try:
             while position + 4 <= end:
-                length = _load32(p + position)
+                length = get_i32(p + position)
                 if length < 4 or length > frame_size_max - 4:
                     if not ends:
                         raise _bad_length(length, frame_size_max)
@@ -177,7 +166,7 @@ if cython.compiled:
             key_start = position + 2
             if key_size > 32767 or end - key_start < key_size + 4:
                 raise _cut_off()
-            value_size = _load32(p + key_start + key_size)
+            value_size = get_i32(p + key_start + key_size)
             position = key_start + key_size + 4
             if value_size < 0 or value_size > end - position:
                 raise _cut_off()

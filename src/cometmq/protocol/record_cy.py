@@ -47,6 +47,7 @@ except ModuleNotFoundError:
     from cometmq import _cython as cython
 
 if cython.compiled:
+    from cython.cimports.cometmq.big_endian import get_i32, get_i64
     from cython.cimports.cpython.buffer import (
         Py_buffer,
         PyBUF_SIMPLE,
@@ -322,28 +323,6 @@ if cython.compiled:
 
     @cython.cfunc
     @cython.inline
-    @cython.exceptval(check=False)
-    def _load32(p: cython.p_uchar) -> cython.int:
-        return cython.cast(
-            cython.int,
-            (cython.cast(cython.uint, p[0]) << 24)
-            | (cython.cast(cython.uint, p[1]) << 16)
-            | (cython.cast(cython.uint, p[2]) << 8)
-            | cython.cast(cython.uint, p[3]),
-        )
-
-    @cython.cfunc
-    @cython.inline
-    @cython.exceptval(check=False)
-    def _load64(p: cython.p_uchar) -> cython.longlong:
-        return cython.cast(
-            cython.longlong,
-            (cython.cast(cython.ulonglong, cython.cast(cython.uint, _load32(p))) << 32)
-            | cython.cast(cython.uint, _load32(p + 4)),
-        )
-
-    @cython.cfunc
-    @cython.inline
     def _bytes(p: cython.p_uchar, size: cython.Py_ssize_t) -> bytes:
         return PyBytes_FromStringAndSize(cython.cast(cython.p_char, p), size)
 
@@ -383,7 +362,7 @@ if cython.compiled:
         while position < end:
             if end - position < 91:
                 raise _bad_record(position, CUT)
-            size = _load32(p + position)
+            size = get_i32(p + position)
             if size < 91 or size > size_max:
                 raise _bad_record(position, IMPOSSIBLE)
             if size > end - position:
@@ -398,14 +377,14 @@ if cython.compiled:
     @cython.cfunc
     def _message_of(p: cython.p_uchar, size: cython.Py_ssize_t, last: _Last) -> object:
         """_decode_one(); size is checked to be at least 91 and all there."""
-        sys_flag: cython.int = _load32(p + 36)
+        sys_flag: cython.int = get_i32(p + 36)
         born_size: cython.Py_ssize_t = 20 if sys_flag & 0x10 else 8
         store_size: cython.Py_ssize_t = 20 if sys_flag & 0x20 else 8
         tail: cython.Py_ssize_t = 56 + born_size + store_size
         body_start: cython.Py_ssize_t = tail + 16
         if body_start + 3 > size:
             return None
-        body_size: cython.Py_ssize_t = _load32(p + tail + 12)
+        body_size: cython.Py_ssize_t = get_i32(p + tail + 12)
         if body_size < 0 or body_size > size - body_start - 3:
             return None
         body_end: cython.Py_ssize_t = body_start + body_size
@@ -425,16 +404,16 @@ if cython.compiled:
             last.store_host = _bytes(p + 56 + born_size, store_size)
         return MessageExt(
             last.topic,
-            _load32(p + 12),
-            _load64(p + 20),
-            _load64(p + 28),
+            get_i32(p + 12),
+            get_i64(p + 20),
+            get_i64(p + 28),
             sys_flag,
-            _load32(p + 16),
-            _load32(p + tail),
-            _load64(p + 40),
-            _load64(p + 48 + born_size),
-            _load64(p + tail + 4),
-            _load32(p + 8),
+            get_i32(p + 16),
+            get_i32(p + tail),
+            get_i64(p + 40),
+            get_i64(p + 48 + born_size),
+            get_i64(p + tail + 4),
+            get_i32(p + 8),
             size,
             last.born_host,
             last.store_host,
@@ -461,8 +440,8 @@ if cython.compiled:
         while position < end:
             if end - position < 22:
                 raise _bad_item(position)
-            size = _load32(p + position)
-            body_size = _load32(p + position + 16)
+            size = get_i32(p + position)
+            body_size = get_i32(p + position + 16)
             if size > end - position or body_size < 0 or body_size > size - 22:
                 raise _bad_item(position)
             properties_size = (p[position + 20 + body_size] << 8) | p[position + 21 + body_size]
@@ -472,7 +451,7 @@ if cython.compiled:
                 raise _too_many_items()
             items.append(
                 BatchItem(
-                    _load32(p + position + 12),
+                    get_i32(p + position + 12),
                     _bytes(p + position + 20, body_size),
                     _bytes(p + position + 22 + body_size, properties_size),
                 )

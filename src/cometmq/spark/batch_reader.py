@@ -18,6 +18,7 @@ from cometmq.spark.options import ReadOptions
 from cometmq.spark.planning import tasks_of
 from cometmq.spark.pulls import DataLoss, RangeReader, loss_sentence
 from cometmq.spark.subscription import Subscription
+from cometmq.spark.worker_garbage import settle
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -59,6 +60,7 @@ def read_partition(
     """The messages of one task, as Arrow batches."""
     from cometmq.spark.batches import batches_of
 
+    settle()
     assert isinstance(partition, RangePartition)
     reader = RangeReader(options, partition.addresses, partition.ranges)
     return batches_of(reader.pieces(), chosen(schema), arrow_schema(schema), options)

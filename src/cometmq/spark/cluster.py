@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from cometmq.errors import BrokerError, CometMQError, ConfigError, ConnectionLost, Timeout, TopicNotFound
+from cometmq.protocol.bodies.offsets import ConsumerOffsetTable
 from cometmq.protocol.bodies.route import ClusterInfo, TopicRouteData
 from cometmq.protocol.bodies.stats import TopicStatsTable
 from cometmq.protocol.bodies.topic import TopicList
@@ -273,6 +274,11 @@ class Cluster:
             raise
         offset = OffsetResponseHeader.decode(answer.ext_fields).offset
         return None if offset is None or offset < 0 else offset
+
+    def groups_with_offsets(self, address: str) -> set[str]:
+        """``topic@group`` of everything that a broker has offsets of. An answer of some size: ask once."""
+        answer = self.call(address, RequestCode.GET_ALL_CONSUMER_OFFSET)
+        return set(ConsumerOffsetTable.decode(bytes(answer.body)).offset_table)
 
     def report_progress(self, group: str, offsets: Iterable[tuple[MessageQueue, int]]) -> None:
         """Store a group's next offsets at the brokers."""

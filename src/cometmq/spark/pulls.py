@@ -192,11 +192,7 @@ class RangeReader:
 
     def _take(self, cursor: Cursor, answer: RemotingCommand) -> None:
         if answer.code not in (ResponseCode.SUCCESS, *EMPTY_ANSWERS):
-            assert cursor.link is not None
-            error = BrokerError(answer.code, answer.remark, cursor.link.address)
-            if not cursor.on_slave:
-                raise error
-            self._leave_slave(cursor, error)  # it may not know the topic yet
+            self._refused(cursor, answer)
             return
         header = PullMessageResponseHeader.decode(answer.ext_fields)
         if self._options.read_from == "auto":
@@ -213,6 +209,16 @@ class RangeReader:
         self._failures = 0
         if not cursor.is_done:
             self._ask(cursor)
+
+    def _refused(self, cursor: Cursor, answer: RemotingCommand) -> None:
+        assert cursor.link is not None
+        error = BrokerError(answer.code, answer.remark, cursor.link.address)
+        if cursor.on_slave:
+            self._leave_slave(cursor, error)  # it may not know the topic yet
+        elif is_gone(answer):
+            self._lose(cursor, cursor.end, loss_sentence_of_queue(cursor.queue, cursor.position, cursor.end))
+        else:
+            raise error
 
     def _nothing_matched(self, cursor: Cursor, code: int, next_offset: int) -> bool:
         is_empty = code == ResponseCode.PULL_RETRY_IMMEDIATELY and next_offset > cursor.position
@@ -263,11 +269,27 @@ class RangeReader:
         sentence = loss_sentence(
             cursor.queue, cursor.position, position, header.min_offset, header.max_offset, lost
         )
+        self._lose(cursor, position, sentence)
+
+    def _lose(self, cursor: Cursor, position: int, sentence: str) -> None:
+        """Go on behind what is lost, if that is allowed."""
         if self._options.fail_on_data_loss:
             raise DataLoss(f"{sentence} Set failOnDataLoss=false to go on without them.")
         log.warning("%s", sentence)
-        self.lost_count += lost
+        self.lost_count += position - cursor.position
         cursor.position = position
+
+
+def is_gone(answer: RemotingCommand) -> bool:
+    """The broker is there, and the topic or the queue is not."""
+    if answer.code == ResponseCode.SYSTEM_ERROR:
+        remark = answer.remark or ""
+        return remark.startswith("queueId[") and "is illegal" in remark
+    return answer.code == ResponseCode.TOPIC_NOT_EXIST
+
+
+def loss_sentence_of_queue(queue: MessageQueue, start: int, end: int) -> str:
+    return f"The queue {queue} is gone, and with it the messages [{start}, {end})."
 
 
 def loss_sentence(queue: MessageQueue, start: int, end: int, low: int, high: int, lost: int) -> str:

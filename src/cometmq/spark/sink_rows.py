@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cometmq.errors import ConfigError, MessageInvalid
 from cometmq.properties_file import nearest
+from cometmq.protocol.limits import PROPERTIES_SIZE_MAX
 from cometmq.protocol.properties import (
     KEYS_SEPARATOR,
     PROPERTY_DELAY,
@@ -36,6 +38,7 @@ TYPES = {
     "msgId": ("string",),
 }
 COORDINATES = ("topic", "brokerName", "queueId", "queueOffset")
+FLAG_LIMIT = 1 << 31
 SHARDING_PROPERTY = "SHARDING_KEY"
 # Properties that belong to the first life of a message: the broker or the sink sets them anew.
 FORMER = frozenset(
@@ -106,52 +109,92 @@ class RowReader:
         self._row = 0
 
     def messages(self, batch: pa.RecordBatch) -> Iterator[OutgoingMessage]:
-        names = batch.schema.names
-        values = [column.to_pylist() for column in batch.columns]
-        for row in zip(*values, strict=True):
-            yield self._message(dict(zip(names, row, strict=True)))
-            self._row += 1
+        """Column by column, as far as that goes: rows are many. Columns that no message needs are not looked at."""
+        columns = self._columns(batch)
+        ids = self._ids(columns, batch.num_rows)
+        self._row += batch.num_rows
+        nothing = itertools.repeat(None)  # without end: the column body says how many rows there are
+        topic = self._options.topic
+        topics = columns.get("topic", nothing) if topic is None else itertools.repeat(topic)
+        parts = (columns.get(name, nothing) for name in PARTS)
+        for row in zip(columns["body"], topics, ids, *parts, strict=False):
+            yield _message(*row)
 
-    def _message(self, row: dict[str, Any]) -> OutgoingMessage:
-        topic = self._options.topic or row.get("topic")
-        body = row["body"]
-        if not topic:
-            raise MessageInvalid("A row has no topic: fill the column topic, or set the option topic.")
-        if body is None:
-            raise MessageInvalid(f"A row for {topic} has no body.")
-        message_id = self._id_of(row)
-        delay = row.get("delayLevel") or 0
-        properties = {k: v for k, v in row.get("properties") or () if v and k not in FORMER}
-        properties |= _own_properties(row, message_id, delay)
-        return OutgoingMessage(
-            topic=topic,
-            body=body.encode() if isinstance(body, str) else bytes(body),
-            properties=encode_properties(properties).encode(),
-            flag=row.get("flag") or 0,
-            message_id=message_id,
-            queue_id=row.get("queueId"),
-            sharding_key=row.get("shardingKey"),
-            is_delayed=delay > 0,
+    def _columns(self, batch: pa.RecordBatch) -> dict[str, list[Any]]:
+        id_column = self._options.id_column
+        of_id = ("msgId", *COORDINATES) if id_column is None else (id_column,)
+        needed = {"body", "topic", *PARTS, *of_id}
+        names = batch.schema.names
+        return {name: batch.column(names.index(name)).to_pylist() for name in needed.intersection(names)}
+
+    def _ids(self, columns: dict[str, list[Any]], count: int) -> Iterator[str]:
+        id_column = self._options.id_column
+        if id_column is not None:
+            return (_given_id(found, id_column) for found in columns[id_column])
+        made = (f"{self._prefix}-{number}" for number in itertools.count(self._row))
+        own = columns.get("msgId", [None] * count)
+        if not all(name in columns for name in COORDINATES):
+            return (found or other for found, other in zip(own, made, strict=False))
+        places = zip(*(columns[name] for name in COORDINATES), strict=True)
+        return (
+            other or next_made if None in place else ":".join(map(str, place))
+            for place, other, next_made in zip(places, own, made, strict=False)
         )
 
-    def _id_of(self, row: dict[str, Any]) -> str:
-        if self._options.id_column is not None:
-            found = row[self._options.id_column]
-            if found is None:
-                raise MessageInvalid(f"A row has no id in the column {self._options.id_column}.")
-            return str(found)
-        if all(row.get(name) is not None for name in COORDINATES):
-            return ":".join(str(row[name]) for name in COORDINATES)
-        return str(row.get("msgId") or f"{self._prefix}-{self._row}")
+
+# Columns that are parts of a message, in the order in which _message takes them.
+PARTS = ("tags", "keys", "properties", "shardingKey", "queueId", "delayLevel", "flag")
 
 
-def _own_properties(row: dict[str, Any], message_id: str, delay: int) -> dict[str, str]:
-    keys = row.get("keys")
-    own = {
-        PROPERTY_TAGS: row.get("tags"),
-        PROPERTY_KEYS: keys if isinstance(keys, str) or keys is None else KEYS_SEPARATOR.join(keys),
-        PROPERTY_UNIQ_KEY: message_id,
-        PROPERTY_DELAY: str(delay) if delay else None,
-        SHARDING_PROPERTY: row.get("shardingKey"),
-    }
-    return {name: value for name, value in own.items() if value}
+def _given_id(found: Any, column: str) -> str:
+    if found is None:
+        raise MessageInvalid(f"A row has no id in the column {column}.")
+    return str(found)
+
+
+def _message(
+    body: bytes | str | None,
+    topic: str | None,
+    message_id: str,
+    tags: str | None,
+    keys: str | list[str | None] | None,
+    properties: list[tuple[str, str | None]] | None,
+    sharding_key: str | None,
+    queue_id: int | None,
+    delay: int | None,
+    flag: int | None,
+) -> OutgoingMessage:
+    if not topic:
+        raise MessageInvalid("A row has no topic: fill the column topic, or set the option topic.")
+    if body is None:
+        raise MessageInvalid(f"A row for {topic} has no body.")
+    if flag is not None and not -FLAG_LIMIT <= flag < FLAG_LIMIT:
+        raise MessageInvalid(f"A row for {topic} has the flag {flag}; a flag has 32 bits.")
+    kept = {name: value for name, value in properties if value and name not in FORMER} if properties else {}
+    if tags:
+        kept[PROPERTY_TAGS] = tags
+    if keys:
+        kept[PROPERTY_KEYS] = (
+            keys if isinstance(keys, str) else KEYS_SEPARATOR.join(key for key in keys if key)
+        )
+    kept[PROPERTY_UNIQ_KEY] = message_id
+    if delay:
+        kept[PROPERTY_DELAY] = str(delay)
+    if sharding_key:
+        kept[SHARDING_PROPERTY] = sharding_key
+    encoded = encode_properties(kept).encode()
+    if len(encoded) > PROPERTIES_SIZE_MAX:
+        raise MessageInvalid(
+            f"A row for {topic} has {len(encoded)} bytes of properties, tags and keys together; brokers take "
+            f"{PROPERTIES_SIZE_MAX}."
+        )
+    return OutgoingMessage(
+        topic,
+        body.encode() if isinstance(body, str) else body,
+        encoded,
+        flag or 0,
+        message_id,
+        queue_id,
+        sharding_key,
+        bool(delay and delay > 0),
+    )

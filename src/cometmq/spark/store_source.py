@@ -15,12 +15,12 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from cometmq.spark.arrow_cy import decode_columns, records_end
 from cometmq.spark.columns import ALL, BASIC, Column, arrow_schema, chosen, struct_type
 from cometmq.spark.options import StoreOptions
-from cometmq.spark.store_slices import LogSlice, slices_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
+    from cometmq.spark.store_slices import LogSlice
     from cometmq.store.log_walk import Piece
 
 BATCH_SIZE = 1 << 20  # bytes of records
@@ -64,6 +64,10 @@ class StoreReader(DataSourceReader):
         chosen(schema, KNOWN)
 
     def partitions(self) -> list[InputPartition]:
+        from cometmq.spark.store_slices import (
+            slices_of,
+        )  # the store's code: every process of Spark imports this file
+
         options = self._options
         log_dir = None if options.commit_log_path is None else Path(options.commit_log_path)
         found = slices_of(Path(options.path), log_dir, options.subscribe, options.slice_bytes)

@@ -105,11 +105,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _checked(self, starts: QueueOffsets, bounds: dict[MessageQueue, Bounds]) -> QueueOffsets:
         """Where the queues end now; queues that vanished or were set back are data loss."""
+        latest = {queue: found.max_offset for queue, found in bounds.items()}
         for queue, start in sorted(starts.items()):
             found = bounds.get(queue)
             if found is None:
-                self._lose(f"The queue {queue} is gone; it was read up to offset {start}.")
-            elif found is not None and start > found.max_offset:
+                self._lose(self._gone(queue, start))
+            elif start > found.max_offset and not self._subscription.has_master(queue):
+                latest[queue] = start  # a slave answered, which may lag
+            elif start > found.max_offset:
                 self._lose(
                     loss_sentence(
                         queue,
@@ -120,7 +123,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                         start - found.max_offset,
                     )
                 )
-        return {queue: found.max_offset for queue, found in bounds.items()}
+        return latest
+
+    def _gone(self, queue: MessageQueue, start: int) -> str:
+        if queue.broker_name in self._subscription.addresses:
+            return f"The queue {queue} is gone; it was read up to offset {start}."
+        return (
+            f"The broker {queue.broker_name} is not registered, so {queue} cannot be read from offset {start} on. If "
+            "it is only down, start it and run again."
+        )
 
     def _lose(self, sentence: str) -> None:
         if self._options.fail_on_data_loss:
@@ -166,8 +177,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for queue in ends:
             if queue not in starts:  # new since the batch before
                 starts[queue] = min(self._first_offset(queue), ends[queue])
+        addresses = self._subscription.addresses
         ranges = ranges_between(starts, ends)
-        return list(partitions_of(ranges, self._subscription.addresses, self._options))
+        for item in ranges:
+            if item.queue.broker_name not in addresses:
+                self._lose(self._gone(item.queue, item.start))
+        reachable = [item for item in ranges if item.queue.broker_name in addresses]
+        return list(partitions_of(reachable, addresses, self._options))
 
     def _first_offset(self, queue: MessageQueue) -> int:
         found = self._subscription.bounds().get(queue)

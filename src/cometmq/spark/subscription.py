@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 
-from cometmq.errors import ConfigError, TopicNotFound
+from cometmq.errors import CometMQError, ConfigError, ConnectionLost, Timeout, TopicNotFound
 from cometmq.protocol.message import MessageQueue
-from cometmq.spark.cluster import Addresses, Bounds, Cluster, Route, master_address
+from cometmq.spark.cluster import (
+    MASTER,
+    Addresses,
+    Bounds,
+    Cluster,
+    Route,
+    is_transient,
+    master_address,
+    pause,
+)
 from cometmq.spark.offsets import QueueOffsets
 from cometmq.spark.option_values import OFFSET_EARLIEST, OFFSET_LATEST, Offsets
 from cometmq.spark.options import ReadOptions
+
+log = logging.getLogger(__name__)
 
 
 def monotonic_ms() -> int:
@@ -18,7 +30,11 @@ def monotonic_ms() -> int:
 
 
 class Subscription:
-    """Routes are asked every ``metadataRefreshMs``, offsets at most every ``offsetPollMs``."""
+    """Routes are asked every ``metadataRefreshMs``, offsets at most every ``offsetPollMs``.
+
+    Brokers that the NameServers have forgotten stay in the routes: only they themselves can tell a topic that is gone
+    from a broker that is down.
+    """
 
     def __init__(self, options: ReadOptions, now_ms: Callable[[], int] = monotonic_ms) -> None:
         self._options = options
@@ -26,10 +42,12 @@ class Subscription:
         self.cluster = Cluster(
             options, timeout_ms=options.pull_timeout_ms, retries=options.retries, group=options.group
         )
+        self._hasty = Cluster(options, timeout_ms=options.pull_timeout_ms, retries=0, group=options.group)
         self._routes: dict[str, Route] = {}
         self._routes_ms: int | None = None
         self._bounds: dict[MessageQueue, Bounds] = {}
         self._bounds_ms: int | None = None
+        self._known_groups: dict[str, set[str]] = {}
 
     @property
     def addresses(self) -> Addresses:
@@ -41,36 +59,63 @@ class Subscription:
     def routes(self) -> dict[str, Route]:
         now = self._now_ms()
         if self._routes_ms is None or now - self._routes_ms >= self._options.metadata_refresh_ms:
-            self._routes = self._find_routes()
+            self._routes = (
+                self._find_routes(self.cluster) if self._routes_ms is None else self._newer_routes()
+            )
             self._routes_ms = now
         return self._routes
 
-    def _find_routes(self) -> dict[str, Route]:
+    def _find_routes(self, cluster: Cluster) -> dict[str, Route]:
         options = self._options
         if options.subscribe_pattern is not None:
-            return {
-                topic: self.cluster.route(topic)
-                for topic in self.cluster.topics_like(options.subscribe_pattern)
-            }
+            return {topic: cluster.route(topic) for topic in cluster.topics_like(options.subscribe_pattern)}
         found: dict[str, Route] = {}
         for topic in options.assign or options.subscribe:
             try:
-                found[topic] = self.cluster.route(topic)
+                found[topic] = cluster.route(topic)
             except TopicNotFound:
                 if self._routes_ms is None:
                     raise
+        return found
+
+    def _newer_routes(self) -> dict[str, Route]:
+        """What the NameServers say now, and what they said before about brokers they do not know any more."""
+        try:
+            found = self._find_routes(self._hasty)
+        except (ConnectionLost, Timeout) as error:  # the brokers may well be there
+            log.warning("routes not refreshed: %s", error)
+            return self._routes
+        for topic, known in self._routes.items():
+            route = found.setdefault(topic, Route())
+            for broker in known.addresses.keys() - route.addresses.keys():
+                route.addresses[broker] = known.addresses[broker]
+                route.read_queues[broker] = known.read_queues.get(broker, 0)
         return found
 
     def bounds(self, *, fresh: bool = False) -> dict[MessageQueue, Bounds]:
         """First and next offset of every queue."""
         now = self._now_ms()
         if fresh or self._bounds_ms is None or now - self._bounds_ms >= self._options.offset_poll_ms:
-            found: dict[MessageQueue, Bounds] = {}
-            for topic, route in self.routes().items():
-                found.update(self.cluster.bounds(topic, route))
-            self._bounds = self._assigned(found)
+            self._bounds = self._assigned(self._ask_bounds())
             self._bounds_ms = now
         return self._bounds
+
+    def _ask_bounds(self) -> dict[MessageQueue, Bounds]:
+        """Tried again like every request, but with new routes: a broker may come back at another address."""
+        attempt = 0
+        while True:
+            found: dict[MessageQueue, Bounds] = {}
+            try:
+                for topic, route in self.routes().items():
+                    found.update(self._hasty.bounds(topic, route))
+                return found
+            except CometMQError as error:
+                if self._routes_ms is None or attempt >= self._options.retries or not is_transient(error):
+                    raise
+                log.warning("attempt %d failed: %s", attempt + 1, error)
+            pause(attempt)
+            attempt += 1
+            self._routes = self._newer_routes()
 
     def _assigned(self, found: dict[MessageQueue, Bounds]) -> dict[MessageQueue, Bounds]:
         if self._options.assign is None:
@@ -89,6 +134,10 @@ class Subscription:
     def address(self, queue: MessageQueue) -> str:
         return master_address(self.routes()[queue.topic].addresses, queue.broker_name)
 
+    def has_master(self, queue: MessageQueue) -> bool:
+        """Whether the answers about a queue came from a master."""
+        return MASTER in self.routes()[queue.topic].addresses.get(queue.broker_name, {})
+
     # -- where to begin and to end ---------------------------------------------------------------------------
 
     def starting_offsets(self, default: str) -> QueueOffsets:
@@ -100,7 +149,7 @@ class Subscription:
 
     def _place(self, queue: MessageQueue, bounds: Bounds, place: str | Offsets, default: str) -> int:
         if place == "group":
-            stored = self.cluster.group_offset(self.address(queue), self._options.group, queue)
+            stored = self._group_offset(queue)
             if stored is not None:
                 return stored
             place = self._options.group_fallback
@@ -112,6 +161,16 @@ class Subscription:
         if offset == OFFSET_EARLIEST:
             return bounds.min_offset
         return bounds.max_offset if offset == OFFSET_LATEST else offset
+
+    def _group_offset(self, queue: MessageQueue) -> int | None:
+        """A broker also says 0 when it has no offset of a group, as long as nothing of the queue was deleted."""
+        address, group = self.address(queue), self._options.group
+        stored = self.cluster.group_offset(address, group, queue)
+        if stored != 0 or self._options.group_fallback == "earliest":
+            return stored
+        if address not in self._known_groups:
+            self._known_groups[address] = self.cluster.groups_with_offsets(address)
+        return 0 if f"{queue.topic}@{group}" in self._known_groups[address] else None
 
     def ending_offsets(self) -> QueueOffsets:
         """Exclusive ends of a batch read."""

@@ -18,6 +18,7 @@ from cometmq.spark.fence import Attempt, Fence, fence_directory
 from cometmq.spark.options import WriteOptions
 from cometmq.spark.sending import Pace, Sender
 from cometmq.spark.sink_rows import RowReader, check_schema
+from cometmq.spark.worker_garbage import settle
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,6 +42,7 @@ class SentMessages(WriterCommitMessage):
 
 def write_rows(iterator: Iterator[pa.RecordBatch], options: WriteOptions) -> SentMessages:
     """Send all rows of one task."""
+    settle()
     context = TaskContext.get()
     partition = context.partitionId() if context else 0
     batch_id = context.getLocalProperty(BATCH_ID_PROPERTY) if context else None

@@ -19,8 +19,9 @@ from cometmq.store.file_ops import FILE_NAME_DIGITS
 from cometmq.store.mapped_file import PAGE_SIZE, MappedFile, OpenFiles, check_length, remove_unborn
 from cometmq.store.model import AppendSpace
 from cometmq.store.populate import ALLOCATION_STEP, PreparedFile, Preparer, create_log_file
-from cometmq.store.scan_cy import BLANK_SIZE
+from cometmq.store.scan_cy import BLANK_SIZE, MESSAGE_MAGIC, RECORD_SIZE_MIN
 
+RECORD_HEAD_SIZE = 8  # bytes: length and magic
 ADVANCE_STEP = 4 << 20  # bytes after which the preparer hears of the writer's position
 
 
@@ -73,6 +74,14 @@ class CommitLog:
         if physical_offset + size > self.end_offset or at + size > self.file_size:
             return None
         return file.buffer()[at : at + size]
+
+    def read_record(self, physical_offset: int) -> memoryview | None:
+        """The record at an offset, None if there is none."""
+        head = self.read(physical_offset, RECORD_HEAD_SIZE)
+        if head is None or int.from_bytes(head[4:], "big") != MESSAGE_MAGIC:
+            return None
+        size = int.from_bytes(head[:4], "big")
+        return self.read(physical_offset, size) if size >= RECORD_SIZE_MIN else None
 
     def read_rest(self, physical_offset: int, size_max: int) -> memoryview | None:
         """What there is from an offset on, within one file, blank tails included; empty at the end of the log."""

@@ -37,7 +37,7 @@ class QueueEntry(NamedTuple):
 class ConsumeQueue(QueueTail):
     __slots__ = (
         "_files", "_first_dirty_start", "directory", "ext", "file_size", "first_start", "last_start",
-        "min_offset", "open_files", "recovered_entry", "topic",
+        "lenient", "min_offset", "open_files", "recovered_entry", "topic",
     )  # fmt: skip
 
     def __init__(
@@ -53,6 +53,7 @@ class ConsumeQueue(QueueTail):
         self.min_offset = 0  # queue offset
         self.recovered_entry: QueueEntry | None = None  # the last entry as recovery found it
         self.ext: ConsumeQueueExt | None = None
+        self.lenient = False  # records of other queues, or under other offsets, were found to belong here
         self._files: dict[int, MappedFile] = {}
         self._first_dirty_start = -1
 
@@ -122,6 +123,14 @@ class ConsumeQueue(QueueTail):
         self.view[at : at + ENTRY_SIZE] = entry
         self.end += ENTRY_SIZE
         self.used = True
+
+    def rewrite(self, queue_offset: int, entry: QueueEntry) -> None:
+        """Replace an entry that is wrong."""
+        position = queue_offset * ENTRY_SIZE
+        start = position - position % self.file_size
+        _ENTRY.pack_into(self._file(start).buffer(), position - start, *entry)
+        if self._first_dirty_start < 0 or start < self._first_dirty_start:
+            self._first_dirty_start = start
 
     def _extend(self) -> None:
         """Map the tail file with blocks for at least one more entry. Raises StoreError."""
@@ -194,7 +203,7 @@ class ConsumeQueue(QueueTail):
             self.min_offset = starts[0] // ENTRY_SIZE
 
     def recover(self) -> None:
-        """Walk valid entries from the third-last file; what lies behind them is cut."""
+        """Walk entries from the third-last file; what lies behind the first that was never written is cut."""
         if self.last_start < 0:
             return
         start = max(self.first_start, self.last_start - (RECOVERED_FILES - 1) * self.file_size)
@@ -205,7 +214,7 @@ class ConsumeQueue(QueueTail):
                 break
             start += self.file_size
         self._drop_files_after(start)
-        self._note_last()
+        self.note_last()
 
     def truncate(self, physical_offset: int) -> bool:
         """Forget entries of records at or behind an offset (the log was cut); True if there were any."""
@@ -218,7 +227,7 @@ class ConsumeQueue(QueueTail):
                 self._cut(self.last_start + keep)
                 break
             self._drop_last()
-        self._note_last()
+        self.note_last()
         return bool(self.end != old_end)
 
     def cut_last_entry(self) -> None:
@@ -226,7 +235,7 @@ class ConsumeQueue(QueueTail):
         self._cut(self.end - ENTRY_SIZE)
         if self.end == self.last_start:
             self._drop_last()
-        self._note_last()
+        self.note_last()
 
     def _cut(self, end: int) -> None:
         # Positions alone are not enough: a later recovery would find the old entries valid again.
@@ -235,7 +244,8 @@ class ConsumeQueue(QueueTail):
         self._release_tail()
         self._first_dirty_start = self.last_start
 
-    def _note_last(self) -> None:
+    def note_last(self) -> None:
+        """The end of the last record, as the last entry says."""
         last = self.recovered_entry = self.last_entry()
         blank = last is None or last.size == BLANK_SIZE_FIELD
         self.max_physical_offset = 0 if last is None or blank else last.physical_offset + last.size

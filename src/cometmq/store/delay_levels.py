@@ -7,7 +7,7 @@ delayed message carries the delivery time in place of the tag hash.
 from __future__ import annotations
 
 from cometmq.errors import ConfigError
-from cometmq.store.config import DEFAULT_DELAY_LEVELS
+from cometmq.store.settings import DELAY_LEVELS
 
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 UNKNOWN_LEVEL_DELAY_MS = 1_000
@@ -20,7 +20,7 @@ class DelayLevels:
 
     __slots__ = ("delays_ms", "text")
 
-    def __init__(self, text: str = DEFAULT_DELAY_LEVELS) -> None:
+    def __init__(self, text: str = DELAY_LEVELS) -> None:
         self.text = text
         self.delays_ms: tuple[int, ...] = tuple(
             _parse(item, text) for item in text.strip().split(" ") if item

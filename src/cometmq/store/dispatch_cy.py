@@ -29,6 +29,7 @@ except ModuleNotFoundError:
 from cometmq.store.index_cy import fold_hash, text_hash
 
 if cython.compiled:
+    from cython.cimports.cometmq.big_endian import get_i32, get_i64, get_u32, put_32, put_64
     from cython.cimports.cpython.buffer import (
         Py_buffer,
         PyBUF_SIMPLE,
@@ -240,9 +241,9 @@ class Dispatcher:
             return None
         if queue_offset * 20 == queue.end and queue.end + 20 <= queue.limit:
             if cython.compiled:
-                _put64(queue._base + (queue.end - queue.file_start), physical_offset)
-                _put32(queue._base + (queue.end - queue.file_start) + 8, size)
-                _put64(queue._base + (queue.end - queue.file_start) + 12, tags_code)
+                put_64(queue._base + (queue.end - queue.file_start), physical_offset)
+                put_32(queue._base + (queue.end - queue.file_start) + 8, size)
+                put_64(queue._base + (queue.end - queue.file_start) + 12, tags_code)
             else:
                 _ENTRY.pack_into(queue.view, queue.end - queue.file_start, physical_offset, size, tags_code)
             queue.end += 20
@@ -358,15 +359,15 @@ class Dispatcher:
         position: cython.longlong,
     ) -> TopicQueues:
         """One record; answers its topic's queues, which are tried first for the next record."""
-        sys_flag: cython.uint = _get32(p + 36)
+        sys_flag: cython.uint = get_u32(p + 36)
         born: cython.int = 20 if sys_flag & 0x10 else 8
         at: cython.p_uchar = p + 68 + born + (20 if sys_flag & 0x20 else 8)
-        store_timestamp_ms: cython.longlong = _get64(p + 48 + born)
+        store_timestamp_ms: cython.longlong = get_i64(p + 48 + born)
         topic_size: cython.int
         properties_size: cython.int
         tags_code: cython.longlong = 0
         found: _Found
-        at += 4 + _get32(at)
+        at += 4 + get_u32(at)
         topic_size = at[0]
         if topic_queues is None or len(topic_queues.name) != topic_size or memcmp(
             cython.cast(cython.p_uchar, cython.cast(cython.p_char, topic_queues.name)), at + 1, topic_size
@@ -381,13 +382,13 @@ class Dispatcher:
                 tags_code = cython.cast(cython.int, _hash(0, found.tags, found.tags_size))
             if topic_queues.special or (self.multi_dispatch and found.multi):
                 self.append_specially(
-                    topic_queues, cython.cast(cython.int, _get32(p + 12)), _get64(p + 20), physical_offset,
+                    topic_queues, get_i32(p + 12), get_i64(p + 20), physical_offset,
                     size, tags_code, store_timestamp_ms, cython.cast(cython.p_char, at)[:properties_size],
                     buffer[position : position + size],
                 )  # fmt: skip
             else:
                 self._append(
-                    topic_queues, cython.cast(cython.int, _get32(p + 12)), _get64(p + 20),
+                    topic_queues, get_i32(p + 12), get_i64(p + 20),
                     physical_offset, cython.cast(cython.int, size), tags_code,
                 )  # fmt: skip
         if self.index is not None and sys_flag & 0xC != 0xC:
@@ -519,46 +520,6 @@ if cython.compiled:
 
 
 @cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _get32(p: cython.p_uchar) -> cython.uint:
-    return (
-        (cython.cast(cython.uint, p[0]) << 24)
-        | (cython.cast(cython.uint, p[1]) << 16)
-        | (cython.cast(cython.uint, p[2]) << 8)
-        | cython.cast(cython.uint, p[3])
-    )
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _get64(p: cython.p_uchar) -> cython.longlong:
-    return cython.cast(
-        cython.longlong,
-        (cython.cast(cython.ulonglong, _get32(p)) << 32) | cython.cast(cython.ulonglong, _get32(p + 4)),
-    )
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _put32(p: cython.p_uchar, value: cython.uint) -> cython.void:
-    p[0] = cython.cast(cython.uchar, value >> 24)
-    p[1] = cython.cast(cython.uchar, value >> 16)
-    p[2] = cython.cast(cython.uchar, value >> 8)
-    p[3] = cython.cast(cython.uchar, value)
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _put64(p: cython.p_uchar, value: cython.ulonglong) -> cython.void:
-    _put32(p, cython.cast(cython.uint, value >> 32))
-    _put32(p + 4, cython.cast(cython.uint, value))
-
-
-@cython.cfunc
 @cython.exceptval(check=False)
 def _record_size(p: cython.p_uchar, room: cython.longlong) -> cython.longlong:
     """Size of the record at p if all its lengths stay inside, else 0; nothing else checks bounds."""
@@ -567,14 +528,14 @@ def _record_size(p: cython.p_uchar, room: cython.longlong) -> cython.longlong:
     at: cython.longlong
     if room < 91:
         return 0
-    size = _get32(p)
-    if size < 91 or size > room or _get32(p + 4) != 0xDAA320A7:
+    size = get_u32(p)
+    if size < 91 or size > room or get_u32(p + 4) != 0xDAA320A7:
         return 0
-    sys_flag = _get32(p + 36)
+    sys_flag = get_u32(p + 36)
     at = 84 + (12 if sys_flag & 0x10 else 0) + (12 if sys_flag & 0x20 else 0)
     if at + 7 > size:
         return 0
-    at += 4 + cython.cast(cython.longlong, _get32(p + at))
+    at += 4 + cython.cast(cython.longlong, get_u32(p + at))
     if at + 3 > size:
         return 0
     at += 1 + p[at]

@@ -24,6 +24,7 @@ except ModuleNotFoundError:
     from cometmq import _cython as cython
 
 if cython.compiled:
+    from cython.cimports.cometmq.big_endian import get_i32, get_i64, get_u32, put_32, put_64
     from cython.cimports.cpython.buffer import (
         Py_buffer,
         PyBUF_SIMPLE,
@@ -65,46 +66,6 @@ def fold_hash(value: int) -> int:
     if value >= 0x80000000:
         value = (1 << 32) - value
     return 0 if value == 0x80000000 else value
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _get_int(p: cython.p_uchar) -> cython.int:
-    return cython.cast(
-        cython.int,
-        (cython.cast(cython.uint, p[0]) << 24)
-        | (cython.cast(cython.uint, p[1]) << 16)
-        | (cython.cast(cython.uint, p[2]) << 8)
-        | cython.cast(cython.uint, p[3]),
-    )
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _get_long(p: cython.p_uchar) -> cython.longlong:
-    return (cython.cast(cython.longlong, _get_int(p)) << 32) | cython.cast(
-        cython.longlong, cython.cast(cython.uint, _get_int(p + 4))
-    )
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _put_int(p: cython.p_uchar, value: cython.uint) -> cython.void:
-    p[0] = cython.cast(cython.uchar, value >> 24)
-    p[1] = cython.cast(cython.uchar, value >> 16)
-    p[2] = cython.cast(cython.uchar, value >> 8)
-    p[3] = cython.cast(cython.uchar, value)
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _put_long(p: cython.p_uchar, value: cython.longlong) -> cython.void:
-    _put_int(p, cython.cast(cython.uint, value >> 32))
-    _put_int(p + 4, cython.cast(cython.uint, value))
 
 
 @cython.cclass
@@ -198,12 +159,12 @@ class IndexWriter:
         slot: cython.p_uchar
         limit: cython.longlong = min(self.limit, self._index_count_max)
         indexed_to: cython.longlong = self.indexed_to
-        begin_ms: cython.longlong = _get_long(base)
-        end_ms: cython.longlong = _get_long(base + 8)
-        begin_offset: cython.longlong = _get_long(base + 16)
-        end_offset: cython.longlong = _get_long(base + 24)
-        used_slots: cython.longlong = _get_int(base + 32)
-        next_entry: cython.longlong = max(_get_int(base + 36), 1)
+        begin_ms: cython.longlong = get_i64(base)
+        end_ms: cython.longlong = get_i64(base + 8)
+        begin_offset: cython.longlong = get_i64(base + 16)
+        end_offset: cython.longlong = get_i64(base + 24)
+        used_slots: cython.longlong = get_i32(base + 32)
+        next_entry: cython.longlong = max(get_i32(base + 36), 1)
         seconds: cython.longlong
         previous: cython.longlong
         done: cython.longlong = 0
@@ -221,7 +182,7 @@ class IndexWriter:
                     begin_ms = key[2]
                     begin_offset = key[1]
                 slot = base + 40 + 4 * (cython.cast(cython.ulonglong, key[0]) % slots)
-                previous = _get_int(slot)
+                previous = get_i32(slot)
                 if previous <= 0 or previous > next_entry:
                     previous = 0
                     used_slots += 1
@@ -230,23 +191,23 @@ class IndexWriter:
                     seconds = (key[2] - begin_ms) // 1000
                     if seconds > 0x7FFFFFFF:
                         seconds = 0x7FFFFFFF
-                _put_int(entry, cython.cast(cython.uint, key[0]))
-                _put_long(entry + 4, key[1])
-                _put_int(entry + 12, cython.cast(cython.uint, seconds))
-                _put_int(entry + 16, cython.cast(cython.uint, previous))
-                _put_int(slot, cython.cast(cython.uint, next_entry))
+                put_32(entry, cython.cast(cython.uint, key[0]))
+                put_64(entry + 4, key[1])
+                put_32(entry + 12, cython.cast(cython.uint, seconds))
+                put_32(entry + 16, cython.cast(cython.uint, previous))
+                put_32(slot, cython.cast(cython.uint, next_entry))
                 end_offset = key[1]
                 end_ms = key[2]
                 entry += 20
                 next_entry += 1
             key += 3
             done += 1
-        _put_long(base, begin_ms)
-        _put_long(base + 8, end_ms)
-        _put_long(base + 16, begin_offset)
-        _put_long(base + 24, end_offset)
-        _put_int(base + 32, cython.cast(cython.uint, used_slots))
-        _put_int(base + 36, cython.cast(cython.uint, next_entry))
+        put_64(base, begin_ms)
+        put_64(base + 8, end_ms)
+        put_64(base + 16, begin_offset)
+        put_64(base + 24, end_offset)
+        put_32(base + 32, cython.cast(cython.uint, used_slots))
+        put_32(base + 36, cython.cast(cython.uint, next_entry))
         if end_offset > indexed_to:
             self.indexed_to = end_offset
         return done
@@ -339,8 +300,8 @@ def _walk_chain_c(
     PyBuffer_Release(cython.address(buffer))  # the caller's reference keeps the memory
     entries: cython.p_uchar = base + 40 + 4 * slot_count
     at: cython.p_uchar
-    file_begin_ms: cython.longlong = _get_long(base)
-    limit: cython.longlong = min(cython.cast(cython.longlong, _get_int(base + 36)), index_count_max)
+    file_begin_ms: cython.longlong = get_i64(base)
+    limit: cython.longlong = min(cython.cast(cython.longlong, get_i32(base + 36)), index_count_max)
     room: cython.longlong = found.shape[0]
     entry: cython.longlong = from_entry
     count: cython.longlong = 0
@@ -349,19 +310,19 @@ def _walk_chain_c(
     time_ms: cython.longlong
     previous: cython.longlong
     if entry == 0:
-        entry = _get_int(base + 40 + 4 * (key_hash % slot_count))
+        entry = get_i32(base + 40 + 4 * (key_hash % slot_count))
     while 0 < entry < limit and steps < steps_max and count < room:
         at = entries + 20 * entry
-        seconds = _get_int(at + 12)
+        seconds = get_i32(at + 12)
         if seconds < 0:
             return count, 0
         time_ms = file_begin_ms + (seconds * 1000 if entry > 1 else 0)
         if time_ms + 999 < begin_ms:
             return count, 0
-        if _get_int(at) == key_hash and time_ms <= end_ms:
-            found[count] = _get_long(at + 4)
+        if get_i32(at) == key_hash and time_ms <= end_ms:
+            found[count] = get_i64(at + 4)
             count += 1
-        previous = _get_int(at + 16)
+        previous = get_i32(at + 16)
         if previous >= entry:
             return count, 0
         entry = previous
@@ -401,16 +362,16 @@ def _count_trusted_c(
     base: cython.p_uchar = cython.cast(cython.p_uchar, buffer.buf)
     PyBuffer_Release(cython.address(buffer))  # the caller's reference keeps the memory
     at: cython.p_uchar = base + 40 + 4 * slot_count
-    begin_ms: cython.longlong = _get_long(base)
+    begin_ms: cython.longlong = get_i64(base)
     last: cython.longlong = -1
     seconds: cython.longlong
     entry: cython.longlong
     for entry in range(1, index_count):
         at += 20
-        seconds = _get_int(at + 12)
-        if _get_long(at + 4) < last or seconds < 0 or begin_ms + seconds * 1000 + 999 >= trusted_ms:
+        seconds = get_i32(at + 12)
+        if get_i64(at + 4) < last or seconds < 0 or begin_ms + seconds * 1000 + 999 >= trusted_ms:
             return entry
-        last = _get_long(at + 4)
+        last = get_i64(at + 4)
     return max(index_count, 1)
 
 
@@ -451,10 +412,10 @@ def _rebuild_slots_c(
     entry: cython.longlong
     for entry in range(1, keep):
         at += 20
-        slot = base + 40 + 4 * (cython.cast(cython.ulonglong, cython.cast(cython.uint, _get_int(at))) % slots)
-        previous = _get_int(slot)
+        slot = base + 40 + 4 * (cython.cast(cython.ulonglong, get_u32(at)) % slots)
+        previous = get_i32(slot)
         if previous == 0:
             used_slots += 1
-        _put_int(at + 16, cython.cast(cython.uint, previous))
-        _put_int(slot, cython.cast(cython.uint, entry))
+        put_32(at + 16, cython.cast(cython.uint, previous))
+        put_32(slot, cython.cast(cython.uint, entry))
     return used_slots

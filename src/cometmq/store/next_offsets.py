@@ -10,6 +10,7 @@ from __future__ import annotations
 import array
 import struct
 
+from cometmq.store.commit_log import CommitLog
 from cometmq.store.dispatch_cy import properties_of_interest, record_parts
 from cometmq.store.queue_table import OFFSETS_MAX, OFFSETS_MIN, QueueTable, has_other_queues, is_queue_name
 from cometmq.store.scan_cy import MESSAGE_MAGIC
@@ -26,11 +27,18 @@ class NextOffsets:
         self._topics: dict[bytes, array.array[int]] = {}
         self._far: dict[tuple[bytes, int], int] = {}  # queue ids that no table has room for
 
-    def clear(self) -> None:
-        """Forget everything; who holds a table must ask again."""
+    def restart(self, commit_log: CommitLog, physical_offset: int) -> None:
+        """Begin anew: queues as they are, which end at an offset of the log, and the records behind it.
+
+        Who holds a table must ask again.
+        """
         self._topics.clear()
         self._far.clear()
         self._table.offsets_epoch += 1
+        end = commit_log.end_offset
+        while physical_offset < end and (file := commit_log.file_at(physical_offset)) is not None:
+            self.count_records(file.buffer(), physical_offset - file.start, min(end - file.start, file.size))
+            physical_offset = file.end
 
     def get(self, topic: bytes, queue_id: int) -> int:
         if queue_id >= OFFSETS_MAX:

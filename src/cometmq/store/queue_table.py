@@ -37,6 +37,7 @@ OFFSETS_MAX = 65_536  # queue ids beyond are served too, but not through that ta
 
 log = logging.getLogger(__name__)
 
+# (topic, record) -> bit map of the SQL groups that want it, for the extension of its queue
 FilterBitMap = Callable[[str, memoryview], bytes | None]
 
 
@@ -72,6 +73,13 @@ class QueueTable(Dispatcher):
     def all(self) -> Iterator[ConsumeQueue]:
         for topic_queues in list(self.topics.values()):
             yield from list(topic_queues.queues.values())
+
+    def queue_ids(self, topic: str) -> list[int]:
+        topic_queues = self.topics.get(topic.encode())
+        return sorted(topic_queues.queues) if topic_queues is not None else []
+
+    def topics_on_disk(self) -> list[str]:
+        return sorted({queue.topic for queue in self.all() if queue.last_start >= 0})
 
     def next_offsets(self, name: bytes, count: int) -> memoryview:
         """Next queue offset by queue id, kept up to date by dispatch; the same object until offsets_epoch changes."""
@@ -247,6 +255,17 @@ class QueueTable(Dispatcher):
                 os.rmdir(f"{self.directory}/{queue.topic}")
         self.offsets_epoch += 1
 
+    def remove_expired(self, min_physical_offset: int) -> int:
+        """Remove queues whose messages have all left the log; how many."""
+        expired = [queue for queue in self.all() if _is_expired(queue, min_physical_offset)]
+        for queue in expired:
+            self.remove_queue(queue)
+        return len(expired)
+
+    def expire(self, min_physical_offset: int) -> list[str]:
+        """Queues let go of what has left the log; paths of files to delete."""
+        return [path for queue in self.all() for path in queue.expire(min_physical_offset)]
+
     def remove_all(self) -> None:
         for topic_queues in list(self.topics.values()):
             self.remove_topic(topic_queues.topic)
@@ -286,6 +305,11 @@ def queue_files(directory: str | Path, file_size: int) -> list[int]:
                 "delete the whole directory consumequeue, and the next start makes it anew from the log."
             )
     return starts
+
+
+def _is_expired(queue: ConsumeQueue, min_physical_offset: int) -> bool:
+    last = queue.last_entry() if queue.topic not in WAITING_TOPICS else None
+    return last is not None and last.physical_offset < min_physical_offset
 
 
 def _is_directory_name(name: bytes) -> bool:

@@ -4,6 +4,10 @@ Long runs of adjacent records are slices of the map, nothing is copied. Short ru
 same time) are copied together when they are surely in memory: a slice costs more than copying a few kilobytes
 (docs/decisions/004-short-runs-are-copied.md).
 
+Every record is compared with the entry that leads to it before anybody gets it: a damaged ConsumeQueue entry is
+made anew from the log (`queue_repair`), and a record that belongs elsewhere is never handed out. What is on disk
+is read in by a thread first, so such a result is only a list of what to read; ask again when that is done.
+
 Statuses and next offsets are those of the original, with one improvement: a scan goes on into the next
 ConsumeQueue file, so that a request near the end of a file is not cut short.
 """
@@ -18,16 +22,21 @@ from cometmq.store.commit_log import CommitLog
 from cometmq.store.config import StoreConfig
 from cometmq.store.consume_queue import ConsumeQueue
 from cometmq.store.consume_queue_ext import is_address
+from cometmq.store.mapped_file import MappedFile
 from cometmq.store.model import GetResult, GetStatus, MessageFilter
+from cometmq.store.queue_repair import QueueRepair
 from cometmq.store.queue_scan_cy import (
     BLANK_SIZE_FIELD,
     ENTRY_SIZE,
     Collected,
+    Home,
     Limits,
     batch_full,
     collect,
     gather,
+    is_record_of,
 )
+from cometmq.store.queue_table import QueueTable
 from cometmq.store.residency import is_resident
 
 GATHER_RUN_SIZE_MAX = 16_384  # bytes; shorter runs on average are copied together
@@ -40,9 +49,10 @@ _ENTRY = struct.Struct(">qiq")
 
 
 class QueueReader:
-    def __init__(self, config: StoreConfig, commit_log: CommitLog) -> None:
+    def __init__(self, config: StoreConfig, commit_log: CommitLog, table: QueueTable) -> None:
         self.config = config
         self._log = commit_log
+        self._repair = QueueRepair(config, commit_log, table)
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         self._memory_size = memory * config.access_message_in_memory_max_ratio // 100
         self.own_from = 0  # what was appended by this process lies behind this physical offset
@@ -54,7 +64,9 @@ class QueueReader:
         max_count: int,
         max_bytes: int | None,
         message_filter: MessageFilter | None,
+        warmed: bool = False,
     ) -> GetResult:
+        """Unless ``warmed``, what is not in memory is not touched: the result is ``cold`` and has no slices."""
         high = queue.max_offset if queue is not None else 0
         if queue is None or high == 0:
             return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
@@ -65,9 +77,23 @@ class QueueReader:
             return GetResult(GetStatus.OFFSET_OVERFLOW_ONE, queue_offset, low, high)
         if queue_offset > high:
             return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
+        limits = self._limits(max_count, max_bytes)
+        if not warmed and self._may_be_cold(queue, queue_offset, limits):
+            result = GetResult(GetStatus.NO_MATCHED_MESSAGE, queue_offset, low, high)
+            runs = self._scan(queue, queue_offset, limits, message_filter, result, checked=False)
+            if runs:
+                result.cold_parts = [part for part in self._spans(runs) if not is_resident(part)]
+            if result.cold:
+                return result
         result = GetResult(GetStatus.NO_MATCHED_MESSAGE, queue_offset, low, high)
-        self._scan(queue, queue_offset, self._limits(max_count, max_bytes), message_filter, result)
+        runs = self._scan(queue, queue_offset, limits, message_filter, result, checked=True)
+        if result.count and not self._gather(result, runs):
+            self._add_slices(result, runs)
         return result
+
+    def _may_be_cold(self, queue: ConsumeQueue, queue_offset: int, limits: Limits) -> bool:
+        first = queue.entry(queue_offset)
+        return first is not None and first.physical_offset < max(self.own_from, limits.disk_below)
 
     def _limits(self, max_count: int, max_bytes: int | None) -> Limits:
         config, log_end = self.config, self._log.end_offset
@@ -96,11 +122,15 @@ class QueueReader:
         limits: Limits,
         message_filter: MessageFilter | None,
         result: GetResult,
-    ) -> None:
+        *,
+        checked: bool,
+    ) -> list[tuple[int, int]]:
+        """Fill in a result, all but the slices; the runs of records that it is made of."""
         position = queue_offset * ENTRY_SIZE
         stop = position + max(FILTER_ENTRIES_MAX, limits.count) * ENTRY_SIZE
         skip_to, last = 0, -1
         runs: list[tuple[int, int]] = []
+        file = self._log_file(queue, position) if checked else None
         while position < min(stop, queue.end):
             found = queue.entries_at(position)
             if found is None:
@@ -111,28 +141,56 @@ class QueueReader:
                 break
             view, at, end = found
             end = min(end, at + stop - position)
-            part = self._part(queue, view, at, end, limits, result, skip_to, message_filter)
+            home = self._home(queue, file, position - at) if file is not None else None
+            part = self._part(queue, view, at, end, limits, result, skip_to, message_filter, home)
             position += part.position - at
             result.count, result.size, skip_to = part.count, part.size, part.skip_to
             last = part.last_physical_offset
             runs += part.runs
             if part.full:
                 break
+            if part.doubtful:
+                other = self._log_file(queue, position)
+                if other is not None and other is not file:
+                    file = other
+                elif removed_to := self._removed_to(queue, position):
+                    skip_to = removed_to
+                elif not self._repair.mend(queue, position // ENTRY_SIZE):
+                    if result.count == 0:
+                        result.status = GetStatus.OFFSET_FOUND_NULL
+                    break
         result.next_offset = position // ENTRY_SIZE
-        self._finish(result, runs, skip_to, last, limits)
-
-    def _finish(
-        self, result: GetResult, runs: list[tuple[int, int]], skip_to: int, last: int, limits: Limits
-    ) -> None:
         if result.count:
             result.status = GetStatus.FOUND
-            if runs[0][0] < self.own_from or runs[0][0] < limits.disk_below:
-                result.cold_parts = [part for part in self._spans(runs) if not is_resident(part)]
-            if result.cold or not self._gather(result, runs):
-                self._add_slices(result, runs)
         elif skip_to and result.status is GetStatus.NO_MATCHED_MESSAGE:
             result.status = GetStatus.MESSAGE_WAS_REMOVING
         result.suggest_slave = 0 <= last < limits.disk_below
+        return list(_merged(runs)) if checked else runs
+
+    def _log_file(self, queue: ConsumeQueue, position: int) -> MappedFile | None:
+        """The log file to which the entry at a position points; if to none, the last one."""
+        entry = queue.entry(position // ENTRY_SIZE)
+        found = self._log.file_at(entry.physical_offset) if entry is not None else None
+        return found or (self._log.files[-1] if self._log.files else None)
+
+    def _home(self, queue: ConsumeQueue, file: MappedFile, queue_start: int) -> Home:
+        log_end = min(file.end, self._log.end_offset)
+        topic = queue.topic.encode("utf-8", "surrogateescape")
+        return Home(
+            file.buffer(), file.start, log_end, queue_start, topic, int(queue.queue_id), queue.lenient
+        )
+
+    def _removed_to(self, queue: ConsumeQueue, position: int) -> int:
+        """Has the record of an entry left the log with its neighbours? Where its file ended, or 0."""
+        number, log_min = position // ENTRY_SIZE, max(self._log.min_offset, 0)
+        near = [
+            queue.entry(n) for n in (number, number + 1 if position + ENTRY_SIZE < queue.end else number - 1)
+        ]
+        if all(entry is not None and 0 <= entry.physical_offset < log_min for entry in near):
+            assert near[0] is not None
+            file_size = self._log.file_size
+            return near[0].physical_offset - near[0].physical_offset % file_size + file_size
+        return 0
 
     def _spans(self, runs: list[tuple[int, int]]) -> list[memoryview]:
         """What may have to be read from disk: everything from the first record to the last where they lie close."""
@@ -170,15 +228,17 @@ class QueueReader:
         result: GetResult,
         skip_to: int,
         message_filter: MessageFilter | None,
+        home: Home | None,
     ) -> Collected:
-        """Entries of one ConsumeQueue file."""
-        file_size = self._log.file_size
-        if message_filter is None:
-            return collect(view, at, end, limits, result.count, result.size, skip_to, None, file_size)
+        """Entries of one ConsumeQueue file whose records are in one log file."""
         codes = getattr(message_filter, "tags_codes", None)
-        if codes is not None and not message_filter.needs_record and queue.ext is None:
-            return collect(view, at, end, limits, result.count, result.size, skip_to, codes, file_size)
-        return self._collect_filtered(queue, view, at, end, limits, result, skip_to, message_filter)
+        if message_filter is None or (
+            codes is not None and not message_filter.needs_record and queue.ext is None
+        ):
+            return collect(
+                view, at, end, limits, result.count, result.size, skip_to, codes, self._log.file_size, home
+            )
+        return self._collect_filtered(queue, view, at, end, limits, result, skip_to, message_filter, home)
 
     def _collect_filtered(
         self,
@@ -190,16 +250,23 @@ class QueueReader:
         result: GetResult,
         skip_to: int,
         message_filter: MessageFilter,
+        home: Home | None,
     ) -> Collected:
         """collect() with questions to the filter."""
-        count, size, last, full = result.count, result.size, -1, False
+        count, size, last, full, doubtful = result.count, result.size, -1, False, False
         chosen: list[tuple[int, int]] = []
         while at < end:
             physical_offset, record_size, tags_code = _ENTRY.unpack_from(view, at)
-            if physical_offset >= skip_to and record_size != BLANK_SIZE_FIELD:
+            passed = physical_offset < skip_to and (home is None or physical_offset >= 0)
+            if not passed and (record_size != BLANK_SIZE_FIELD or (home is not None and physical_offset)):
                 last = physical_offset
                 if batch_full(limits, count, size, physical_offset, record_size):
                     full = True
+                    break
+                if home is not None and not is_record_of(
+                    home, (home.queue_start + at) // ENTRY_SIZE, physical_offset, record_size
+                ):
+                    doubtful = True
                     break
                 if self._entry_matches(queue, tags_code, message_filter):
                     record = self._log.read(physical_offset, record_size)
@@ -212,7 +279,7 @@ class QueueReader:
                         count += 1
                         size += record_size
             at += ENTRY_SIZE
-        return Collected(at, count, size, full, skip_to, last, list(_merged(chosen)))
+        return Collected(at, count, size, full, skip_to, last, list(_merged(chosen)), doubtful)
 
     @staticmethod
     def _entry_matches(queue: ConsumeQueue, tags_code: int, message_filter: MessageFilter) -> bool:

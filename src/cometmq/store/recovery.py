@@ -9,10 +9,11 @@ Theory of operation. The commit log is the truth; queues and index follow from i
    on disk before its first record, and at the latest from where the queues (Q) and the index end.
 3. The log ends at the last good record. Everything behind is zeroed or deleted, in the log and in the queues:
    the original only moves positions and can find the old bytes valid again after a later stop.
-4. The last entry of every queue must point to a record of that queue; entries left over by such a cut of the
-   original are dropped here.
+4. The last entry of every queue must point to a record of that queue; a damaged one is made anew, entries left
+   over by such a cut of the original are dropped here.
 5. What the queues do not have is dispatched: from Q on after an orderly stop, from the start of the walk after a
    crash. Both know what they have, so dispatching more than needed is harmless.
+6. After a crash, what the queues had is compared with what the walked part of the log gives them, and corrected.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from cometmq.store.flush import clear_failed_sync, failed_sync_offset, rewrite_r
 from cometmq.store.index import Index
 from cometmq.store.mapped_file import MappedFile
 from cometmq.store.model import RecoveryReport
+from cometmq.store.queue_repair import QueueRepair
 from cometmq.store.queue_scan_cy import BLANK_SIZE_FIELD
 from cometmq.store.queue_table import MULTI_DISPATCH_SEPARATOR, QueueTable
 from cometmq.store.scan_cy import (
@@ -49,6 +51,7 @@ from cometmq.store.scan_cy import (
 
 RECOVERED_FILES = 3  # files that are checked after an orderly stop
 INDEX_FILES_BACK_MAX = 3  # files that recovery goes back further for the sake of the index
+MENDED_TAILS_MAX = 100  # last entries that are looked for in the log: many wrong ones are left over, not damaged
 
 FOREIGN_REASONS = frozenset(REASONS[number] for number in (MAGIC, LENGTH, POSITION))
 
@@ -79,6 +82,8 @@ class Recovery:
         self.index = index
         self.checkpoint = checkpoint
         self.report = report
+        self._repair = QueueRepair(config, commit_log, table)
+        self._tails_left = MENDED_TAILS_MAX
 
     def run(self) -> None:
         for queue in self.table.all():
@@ -94,11 +99,11 @@ class Recovery:
         self._cut(end, queues_end)
         self._rewrite_doubtful()
         self._sync_log(first)
-        self._check_tails()
-        dispatch_from = (
-            max(queues_end, self.log.min_offset) if self.report.clean else self.log.files[first].start
-        )
+        walk_again = self._check_tails() > 0 or not self.report.clean
+        dispatch_from = self.log.files[first].start if walk_again else max(queues_end, self.log.min_offset)
         self.dispatch(min(dispatch_from, end))
+        if not self.report.clean:
+            self._compare_queues(self.log.files[first].start, min(queues_end, end))
         self.correct_min_offsets()
 
     def _begin_anew(self) -> None:
@@ -180,7 +185,7 @@ class Recovery:
         self.log.truncate(end)
         if queues_end > end:
             for queue in self.table.all():
-                if queue.max_physical_offset > end and queue.truncate(end):
+                if queue.max_physical_offset > end and not self._mend_tail(queue) and queue.truncate(end):
                     self._note(f"queue {queue.topic}/{queue.queue_id} was cut to {queue.max_offset}")
         if self.index is not None:
             self.index.truncate(end)
@@ -223,10 +228,14 @@ class Recovery:
 
     # Queues
 
-    def _check_tails(self) -> None:
+    def _check_tails(self) -> int:
+        """Cut entries at the ends of queues that lead elsewhere; how many."""
+        total = 0
         for queue in self.table.all():
             cut = 0
             while (entry := queue.recovered_entry) is not None and not self._belongs(queue, entry):
+                if self._mend_tail(queue):
+                    break
                 queue.cut_last_entry()
                 cut += 1
             queue.recover_ext()
@@ -235,10 +244,26 @@ class Recovery:
                     f"queue {queue.topic}/{queue.queue_id} was cut to {queue.max_offset}: "
                     f"{cut} entries did not point to its records"
                 )
+            total += cut
+        return total
+
+    def _compare_queues(self, start: int, end: int) -> None:
+        mended = self._repair.compare(start, end)
+        if mended:
+            self._note(f"{mended} damaged queue entries were made anew from the log")
+
+    def _mend_tail(self, queue: ConsumeQueue) -> bool:
+        """Was the last entry of a queue damaged, rather than left over? Then it is as it should be again."""
+        if self._tails_left <= 0 or not queue.max_offset:
+            return False
+        mended = self._repair.mend(queue, queue.max_offset - 1, quiet=True)
+        self._tails_left -= not mended
+        queue.note_last()
+        return mended
 
     def _belongs(self, queue: ConsumeQueue, entry: QueueEntry) -> bool:
         """Does an entry point to a record of its queue? Records that have left the log get the benefit of doubt."""
-        if entry.physical_offset < self.log.min_offset or entry.size == BLANK_SIZE_FIELD:
+        if 0 <= entry.physical_offset < self.log.min_offset or entry.size == BLANK_SIZE_FIELD:
             return True
         record = self.log.read(entry.physical_offset, entry.size)
         if record is None:

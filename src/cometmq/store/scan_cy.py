@@ -29,6 +29,7 @@ except ModuleNotFoundError:
     from cometmq import _cython as cython
 
 if cython.compiled:
+    from cython.cimports.cometmq.big_endian import get_i32, get_i64, get_u32
     from cython.cimports.cpython.buffer import Py_buffer, PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
     from cython.cimports.libc.string import memcpy
 
@@ -178,26 +179,6 @@ if cython.compiled:
     _fill_crc_tables()
 
     @cython.cfunc
-    @cython.inline
-    @cython.exceptval(check=False)
-    def _load32(p: cython.p_uchar) -> cython.uint:
-        return (
-            (cython.cast(cython.uint, p[0]) << 24)
-            | (cython.cast(cython.uint, p[1]) << 16)
-            | (cython.cast(cython.uint, p[2]) << 8)
-            | cython.cast(cython.uint, p[3])
-        )
-
-    @cython.cfunc
-    @cython.inline
-    @cython.exceptval(check=False)
-    def _load64(p: cython.p_uchar) -> cython.longlong:
-        return cython.cast(
-            cython.longlong,
-            (cython.cast(cython.ulonglong, _load32(p)) << 32) | cython.cast(cython.ulonglong, _load32(p + 4)),
-        )
-
-    @cython.cfunc
     @cython.exceptval(check=False)
     def _body_crc(p: cython.p_uchar, size: cython.longlong) -> cython.uint:
         """CRC-32 as in zlib."""
@@ -229,24 +210,24 @@ if cython.compiled:
         p: cython.p_uchar, room: cython.longlong, physical_offset: cython.longlong, check_crc: cython.bint
     ) -> cython.int:
         """_judge() on the record at p with `room` bytes behind it; at least 8 bytes are there."""
-        size: cython.longlong = _load32(p)
+        size: cython.longlong = get_u32(p)
         sys_flag: cython.uint
         at: cython.longlong
         body: cython.longlong
         body_size: cython.longlong
-        if _load32(p + 4) != 0xDAA320A7:
+        if get_u32(p + 4) != 0xDAA320A7:
             return 2
         if size < 91 or size > 0x7FFFFFFF:
             return 3
         if size > room:
             return 1
-        if _load64(p + 28) != physical_offset:
+        if get_i64(p + 28) != physical_offset:
             return 5
-        sys_flag = _load32(p + 36)
+        sys_flag = get_u32(p + 36)
         at = 84 + (12 if sys_flag & 0x10 else 0) + (12 if sys_flag & 0x20 else 0)
         if at + 7 > size:
             return 4
-        body_size = cython.cast(cython.int, _load32(p + at))
+        body_size = get_i32(p + at)
         body = at + 4
         if body_size < 0 or body + body_size + 3 > size:
             return 4
@@ -256,7 +237,7 @@ if cython.compiled:
         at += 1 + p[at]
         if p[at] > 127 or at + 2 + ((cython.cast(cython.uint, p[at]) << 8) | p[at + 1]) != size:
             return 4
-        if check_crc and body_size and _body_crc(p + body, body_size) & 0x7FFFFFFF != _load32(p + 8):
+        if check_crc and body_size and _body_crc(p + body, body_size) & 0x7FFFFFFF != get_u32(p + 8):
             return 6
         return 0
 
@@ -287,24 +268,24 @@ if cython.compiled:
                     stop = 3
                     reason = 1
                     break
-                if _load32(p + 4) == 0xCBD43194:
+                if get_u32(p + 4) == 0xCBD43194:
                     stop = 1
-                    if file_size and _load32(p) != file_size - position:
+                    if file_size and get_u32(p) != file_size - position:
                         stop = 3
                         reason = 7
                     break
-                if _load32(p) == 0 and _load32(p + 4) == 0:
+                if get_u32(p) == 0 and get_u32(p + 4) == 0:
                     stop = 2
                     break
                 reason = _judge_compiled(p, end - position, physical_base + position, check_crc)
                 if reason:
                     stop = 3
                     break
-                last = _load64(p + (68 if _load32(p + 36) & 0x10 else 56))
+                last = get_i64(p + (68 if get_u32(p + 36) & 0x10 else 56))
                 if count == 0:
                     first = last
                 count += 1
-                position += _load32(p)
+                position += get_u32(p)
         finally:
             PyBuffer_Release(cython.address(view))
         return Scan(position, stop, REASONS[reason], count, first, last)

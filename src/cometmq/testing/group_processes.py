@@ -124,7 +124,8 @@ class GroupProcesses:
         arguments = ["broker", "-n", self.name_server]
         for key, value in pairs.items():
             arguments += ["-o", f"{key}={value}"]
-        self.processes[number] = self._spawn(f"broker-{number}", [*self.command_of(number), *arguments])
+        command = [*self.command_of(number), *arguments]
+        self.processes[number] = self._spawn(f"broker-{number}", command, self.environment_of(number))
 
     def wait_ready(self, number: int) -> None:
         mark = f"pid={self.processes[number].pid}"
@@ -167,6 +168,10 @@ class GroupProcesses:
     def command_of(self, number: int) -> list[str]:
         """What runs a broker, or the NameServer."""
         return [sys.executable, "-m", "cometmq"]
+
+    def environment_of(self, number: int) -> dict[str, str]:
+        """What a broker finds in its environment besides ours."""
+        return {}
 
     def id_of(self, address: str) -> int:
         return next(number for number in self.ids if self.address(number) == address)
@@ -220,14 +225,16 @@ class GroupProcesses:
             return (self.directory / f"{who}.log").read_text(errors="replace")
         return ""
 
-    def _spawn(self, who: str, command: list[str]) -> subprocess.Popen[bytes]:
+    def _spawn(
+        self, who: str, command: list[str], environment: Mapping[str, str] | None = None
+    ) -> subprocess.Popen[bytes]:
         with (self.directory / f"{who}.log").open("ab") as file:
             return subprocess.Popen(
                 command,
                 stdout=file,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
-                env={**os.environ, "PYTHONUNBUFFERED": "1"},
+                env={**os.environ, "PYTHONUNBUFFERED": "1", **(environment or {})},
             )
 
 

@@ -1,4 +1,4 @@
-"""Access files and address patterns: what they mean, and what is refused (broker.md I.1)."""
+"""Access files and address patterns: what they mean, and what is refused."""
 
 from __future__ import annotations
 

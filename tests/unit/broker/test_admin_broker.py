@@ -27,7 +27,7 @@ from cometmq.protocol.headers import (
     ViewBrokerStatsHeader,
 )
 
-# broker.md H.4, as the Java broker gives them without delayed messages and with one log path
+# As the Java broker gives them without delayed messages and with one log path
 RUNTIME_KEYS = """
     EndTransactionQueueSize EndTransactionThreadPoolQueueCapacity bootTimestamp brokerVersion brokerVersionDesc
     commitLogDirCapacity commitLogDiskRatio commitLogMaxOffset commitLogMinOffset consumeQueueDiskRatio
@@ -66,7 +66,6 @@ def test_length_of_bit_maps_is_what_the_filter_calculates(
 
 
 def test_settings_change_while_running_and_the_file_is_written_anew(run: Any, tmp_path: Path) -> None:
-    """broker.md L row 46."""
     file = tmp_path / "broker.conf"
     file.write_text("fileReservedTime=72\n")
 
@@ -129,7 +128,7 @@ def test_address_and_identity_change_at_the_next_start_only(run: Any, tmp_path: 
 
 
 def test_broker_permission_takes_effect_at_once(run: Any, tmp_path: Path) -> None:
-    """broker.md L row 46: brokerPermission=4 changes the registered topics (version) and order topics refuse sends."""
+    """The setting brokerPermission=4 changes the registered topics (version) and order topics refuse sends."""
 
     async def main() -> None:
         async with live_broker(tmp_path) as live:
@@ -153,8 +152,6 @@ def test_unreadable_settings_are_refused(run: Any, tmp_path: Path) -> None:
 
 
 def test_runtime_info_has_the_keys_of_the_original(run: Any, tmp_path: Path) -> None:
-    """broker.md L row 43, brokerStatus."""
-
     async def main() -> None:
         async with live_broker(tmp_path) as live:
             client = live.client()
@@ -195,8 +192,6 @@ def test_byte_counts_are_shown_as_the_original_does(count: int, text: str) -> No
 
 
 def test_statistics_by_name_and_key(run: Any, tmp_path: Path) -> None:
-    """broker.md L row 43, statsAll."""
-
     async def main() -> None:
         async with live_broker(tmp_path) as live:
             client = live.client()
@@ -218,7 +213,7 @@ def test_statistics_by_name_and_key(run: Any, tmp_path: Path) -> None:
 
 
 def test_clean_up_requests_are_answered_at_once(run: Any, tmp_path: Path) -> None:
-    """broker.md L row 47: cleanExpiredCQ, deleteExpiredCommitLog."""
+    """The commands cleanExpiredCQ and deleteExpiredCommitLog."""
 
     async def main() -> None:
         async with live_broker(tmp_path) as live:
@@ -284,8 +279,6 @@ def test_missing_queues_and_entries_are_told(run: Any, tmp_path: Path) -> None:
 
 
 def test_unknown_code_is_answered_and_oneway_is_not(run: Any, tmp_path: Path) -> None:
-    """broker.md L row 60."""
-
     async def main() -> None:
         async with live_broker(tmp_path) as live:
             client = live.client()
@@ -299,8 +292,6 @@ def test_unknown_code_is_answered_and_oneway_is_not(run: Any, tmp_path: Path) ->
 
 
 def test_fast_port_serves_everything_but_pulls(run: Any, tmp_path: Path) -> None:
-    """broker.md L row 56."""
-
     async def main() -> None:
         async with live_broker(tmp_path) as live:
             client = live.client("c1", fast_port=True)
@@ -315,8 +306,6 @@ def test_fast_port_serves_everything_but_pulls(run: Any, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("kind", [SerializeType.JSON, SerializeType.ROCKETMQ])
 def test_answers_have_the_header_form_of_the_request(run: Any, tmp_path: Path, kind: SerializeType) -> None:
-    """broker.md L row 57."""
-
     async def main() -> None:
         async with live_broker(tmp_path) as live:
             reader, writer = await asyncio.open_connection("127.0.0.1", live.broker.config.listen_port)
@@ -355,7 +344,7 @@ def test_slow_group_is_stopped_when_the_broker_is_told_to(run: Any, tmp_path: Pa
 
 
 def test_expired_log_files_go_and_a_new_group_then_gets_no_offset(run: Any, tmp_path: Path) -> None:
-    """broker.md L rows 27 (old truncated queue: R22) and 47 (fileReservedTime, deleteExpiredCommitLog)."""
+    """An offset of a truncated queue is answered with code 22; fileReservedTime and deleteExpiredCommitLog do it."""
 
     async def main() -> None:
         async with live_broker(tmp_path, mapped_file_size_commit_log=64 << 10) as live:

@@ -56,7 +56,7 @@ def test_first_heartbeat_creates_group_and_retry_topic(run: Any, tmp_path: Path)
 
 
 def test_second_consumer_makes_the_first_one_hear_at_once(run: Any, tmp_path: Path) -> None:
-    """broker.md L row 29; the joining client hears it before its heartbeat is answered."""
+    """The joining client hears it before its heartbeat is answered."""
 
     async def main() -> None:
         async with live_broker(tmp_path) as live:
@@ -149,7 +149,7 @@ def test_deleted_retry_topic_comes_back_with_the_next_heartbeat(run: Any, tmp_pa
 
 
 def test_the_last_heartbeat_of_a_group_decides_its_subscriptions(run: Any, tmp_path: Path) -> None:
-    """broker.md E.1: two clients with different subscriptions flap the table, also with repeated heartbeats."""
+    """Two clients with different subscriptions flap the table, also with repeated heartbeats."""
 
     async def main() -> None:
         async with live_broker(tmp_path) as live:
@@ -164,8 +164,6 @@ def test_the_last_heartbeat_of_a_group_decides_its_subscriptions(run: Any, tmp_p
 
 
 def test_client_without_heartbeats_is_dropped_after_two_minutes(run: Any, tmp_path: Path) -> None:
-    """broker.md L row 30."""
-
     async def main() -> None:
         async with live_broker(tmp_path) as live:
             silent, alive = live.client("silent"), live.client("alive")
@@ -234,8 +232,6 @@ def test_unreadable_heartbeat_is_an_error_and_the_connection_stays(
 def test_subscription_is_checked_before_a_consumer_starts(
     run: Any, tmp_path: Path, enabled: bool, kind: str, expression: str, code: int, words: str
 ) -> None:
-    """broker.md L row 21 and D.7."""
-
     async def main() -> None:
         async with live_broker(tmp_path, enable_property_filter=enabled) as live:
             data = SubscriptionData(topic="T", sub_string=expression, expression_type=kind)
@@ -268,8 +264,6 @@ def test_sql_subscription_of_a_heartbeat_becomes_filter_data_and_dies_with_the_g
 
 
 def test_new_group_on_a_young_queue_starts_at_zero(run: Any, tmp_path: Path) -> None:
-    """broker.md L row 27."""
-
     async def main() -> None:
         async with live_broker(tmp_path) as live:
             client = live.client()
@@ -298,8 +292,6 @@ def test_committed_offset_is_returned_even_when_smaller_or_of_unknown_topics(
 
 
 def test_offsets_survive_a_restart(run: Any, tmp_path: Path) -> None:
-    """broker.md L row 26, with an orderly stop."""
-
     async def main() -> None:
         async with live_broker(tmp_path) as live:
             await live.client().commit("G", "TopicA", 1, 42)
@@ -310,7 +302,7 @@ def test_offsets_survive_a_restart(run: Any, tmp_path: Path) -> None:
 
 
 def test_offsets_are_written_within_the_interval(run: Any, tmp_path: Path) -> None:
-    """broker.md L row 26: a killed broker loses at most flushConsumerOffsetInterval."""
+    """A killed broker loses at most flushConsumerOffsetInterval."""
 
     async def main() -> None:
         async with live_broker(tmp_path, flush_consumer_offset_interval=50) as live:
@@ -344,8 +336,6 @@ async def lock(client: LiveClient, client_id: str, *queues: MessageQueue) -> lis
 
 
 def test_queue_is_locked_for_one_client_until_it_unlocks_or_a_minute_passes(run: Any, tmp_path: Path) -> None:
-    """broker.md L row 31."""
-
     async def main() -> None:
         async with live_broker(tmp_path) as live:
             client = live.client()

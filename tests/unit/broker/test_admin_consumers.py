@@ -40,8 +40,6 @@ def consumer_answers(request: RemotingCommand) -> RemotingCommand | None:
 
 
 def test_connections_of_a_consumer_group(run: Any, tmp_path: Path) -> None:
-    """broker.md L row 42."""
-
     async def main() -> None:
         async with live_broker(tmp_path) as live:
             client = live.client("c1")
@@ -62,8 +60,6 @@ def test_connections_of_a_consumer_group(run: Any, tmp_path: Path) -> None:
 
 
 def test_connections_of_producers(run: Any, tmp_path: Path) -> None:
-    """broker.md L row 42."""
-
     async def main() -> None:
         async with live_broker(tmp_path) as live:
             client = live.client("p1")
@@ -84,8 +80,6 @@ def test_connections_of_producers(run: Any, tmp_path: Path) -> None:
 
 
 def test_running_info_is_fetched_from_the_consumer(run: Any, tmp_path: Path) -> None:
-    """broker.md L row 41."""
-
     async def main() -> None:
         async with live_broker(tmp_path) as live:
             consumer, admin = live.client("c1", consumer_answers), live.client("admin")
@@ -152,7 +146,7 @@ def test_consumer_that_goes_away_meanwhile_is_an_error(run: Any, tmp_path: Path)
 
 
 def test_message_is_consumed_directly(run: Any, tmp_path: Path) -> None:
-    """broker.md L row 41: the broker sends the stored message and its name."""
+    """The broker sends the stored message and its name."""
 
     async def main() -> None:
         async with live_broker(tmp_path) as live:
@@ -190,7 +184,7 @@ async def prepare_reset(live: Any, client: Any) -> None:
 def test_reset_tells_the_consumers_and_leaves_the_table(
     run: Any, tmp_path: Path, timestamp: int, force: bool, expected: int
 ) -> None:
-    """broker.md L rows 39 and 40 (skip is a reset to the end), online."""
+    """The clients are told; to skip is to reset to the end."""
 
     async def main() -> None:
         async with live_broker(tmp_path) as live:
@@ -226,7 +220,7 @@ def test_reset_by_time_goes_to_the_first_message_not_older(run: Any, tmp_path: P
 
 
 def test_reset_without_consumers_says_so(run: Any, tmp_path: Path) -> None:
-    """broker.md L row 39, offline: tools then commit the offsets themselves."""
+    """Tools then commit the offsets themselves."""
 
     async def main() -> None:
         async with live_broker(tmp_path) as live:

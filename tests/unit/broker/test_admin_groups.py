@@ -41,7 +41,7 @@ async def consume_stats(client: LiveClient, group: str, topic: str | None = None
 
 
 def test_stopped_group_cannot_pull(run: Any, tmp_path: Path) -> None:
-    """broker.md L row 45, updateSubGroup -s false; also "stop a group" of the control list."""
+    """What updateSubGroup -s false does: the group is stopped."""
 
     async def main() -> None:
         async with live_broker(tmp_path) as live:
@@ -57,7 +57,7 @@ def test_stopped_group_cannot_pull(run: Any, tmp_path: Path) -> None:
 
 
 def test_group_made_by_a_tool_cannot_broadcast(run: Any, tmp_path: Path) -> None:
-    """broker.md L row 28: mqadmin sends consumeBroadcastEnable=false."""
+    """The tool sends consumeBroadcastEnable=false."""
 
     async def main() -> None:
         async with live_broker(tmp_path) as live:
@@ -99,7 +99,7 @@ def test_group_without_name_is_refused(run: Any, tmp_path: Path) -> None:
 
 
 def test_deleting_a_group_drops_its_offsets_only_when_asked_to(run: Any, tmp_path: Path) -> None:
-    """broker.md L row 45, deleteSubGroup -r."""
+    """The command deleteSubGroup -r."""
 
     async def main() -> None:
         async with live_broker(tmp_path) as live:
@@ -129,8 +129,6 @@ def test_slave_refuses_changes_of_groups(run: Any, tmp_path: Path) -> None:
 
 
 def test_progress_of_a_group_covers_every_read_queue(run: Any, tmp_path: Path) -> None:
-    """broker.md L row 43, consumerProgress."""
-
     async def main() -> None:
         async with live_broker(tmp_path) as live:
             client = live.client()
@@ -238,8 +236,6 @@ def test_time_span_of_a_group(run: Any, tmp_path: Path) -> None:
 
 
 def test_asking_for_correction_offsets_deletes_nothing(run: Any, tmp_path: Path) -> None:
-    """[FIX] broker.md E.3."""
-
     async def main() -> None:
         async with live_broker(tmp_path) as live:
             client = live.client()
@@ -257,8 +253,6 @@ def test_asking_for_correction_offsets_deletes_nothing(run: Any, tmp_path: Path)
 
 
 def test_offsets_are_cloned_for_one_topic_or_all(run: Any, tmp_path: Path) -> None:
-    """broker.md L row 40."""
-
     async def main() -> None:
         async with live_broker(tmp_path) as live:
             client = live.client()

@@ -33,7 +33,7 @@ EXPECTED_DIFFERENCES = {
     ("probe_b_view_json", 33): OFFSETS,
     ("probe_b_sendback_to_dlq", 36): OFFSETS,
     ("probe_b_sendback_default_level", 36): OFFSETS,
-    ("probe_b_pull_bad_sql", 11): "[FIX] an expression that does not compile is an error, not match-all",
+    ("probe_b_pull_bad_sql", 11): "an expression that does not compile is an error, not match-all",
     ("admin_api_checkClientInBroker46_badsql", 46): "the parser has its own words",
     ("admin_statsAll", 315): TIMING,
     ("probe_b_acl_update_when_disabled_50", 50): "the words of a Java null pointer",
@@ -83,7 +83,7 @@ async def play_session(recorded: Recording, directory: Path) -> list[str]:
 
 
 def test_recorded_session_of_java_clients_and_tools_gets_the_same_answers(run: Any, tmp_path: Path) -> None:
-    """The golden wire recordings; among others broker.md L rows 38 to 47, 56, 57 and 60."""
+    """The golden wire recordings."""
     recorded = recording(SESSION, last_seq=SESSION_LAST_SEQ)
     assert len(recorded.exchanges) > 600
     assert run(play_session(recorded, tmp_path), timeout=60) == []

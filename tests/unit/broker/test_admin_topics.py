@@ -20,8 +20,6 @@ SLAVE = "Can't modify topic or subscription group from slave broker, please exec
 
 
 def test_topic_is_created_grown_and_listed(run: Any, tmp_path: Path) -> None:
-    """broker.md L row 44."""
-
     async def main() -> None:
         async with live_broker(tmp_path) as live:
             client = live.client()
@@ -54,8 +52,6 @@ def test_topic_is_created_grown_and_listed(run: Any, tmp_path: Path) -> None:
     ],
 )
 def test_bad_and_system_names_are_refused(run: Any, tmp_path: Path, topic: str, remark: str) -> None:
-    """broker.md L rows 11 and 12."""
-
     async def main() -> None:
         async with live_broker(tmp_path) as live:
             client = live.client()
@@ -92,7 +88,7 @@ def test_slave_refuses_changes(run: Any, tmp_path: Path) -> None:
 
 
 def test_deleted_topic_loses_settings_and_queues(run: Any, tmp_path: Path) -> None:
-    """broker.md L row 44: R17 afterwards, and the directory is gone."""
+    """Code 17 afterwards, and the directory is gone."""
 
     async def main() -> None:
         async with live_broker(tmp_path, auto_create_topic_enable=False) as live:
@@ -116,8 +112,6 @@ def test_deleted_topic_loses_settings_and_queues(run: Any, tmp_path: Path) -> No
 def test_clean_up_removes_queues_without_settings_but_not_those_of_the_system(
     run: Any, tmp_path: Path
 ) -> None:
-    """broker.md L row 47, cleanUnusedTopic."""
-
     async def main() -> None:
         async with live_broker(tmp_path) as live:
             client = live.client()
@@ -131,8 +125,6 @@ def test_clean_up_removes_queues_without_settings_but_not_those_of_the_system(
 
 
 def test_topic_status_shows_every_write_queue(run: Any, tmp_path: Path) -> None:
-    """broker.md L row 43, topicStatus."""
-
     async def main() -> None:
         async with live_broker(tmp_path) as live:
             client = live.client()
@@ -178,8 +170,6 @@ def test_system_topics_are_listed(run: Any, tmp_path: Path) -> None:
 
 
 def test_unit_topics_and_namespaces_are_ordinary_names(run: Any, tmp_path: Path) -> None:
-    """broker.md L row 58, the broker's part."""
-
     async def main() -> None:
         async with live_broker(tmp_path) as live:
             client = live.client()

@@ -63,7 +63,7 @@ def consumers(clock: ManualClock) -> tuple[Consumers, Told]:
 
 
 def test_group_is_told_of_new_members_and_topics_but_not_of_new_versions(clock: ManualClock) -> None:
-    """broker.md E.1: what counts as changed."""
+    """What counts as changed."""
     table, told = consumers(clock)
     first, second = client(clock, "c1"), client(clock, "c2")
     assert table.register(first, consumer())
@@ -120,7 +120,6 @@ def test_closed_connection_leaves_all_its_groups(clock: ManualClock) -> None:
 
 
 def test_consumer_without_heartbeats_is_gone_after_two_minutes(clock: ManualClock) -> None:
-    """broker.md L row 30."""
     table, told = consumers(clock)
     silent, alive = client(clock, "silent"), client(clock, "alive")
     table.register(silent, consumer())

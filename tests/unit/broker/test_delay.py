@@ -1,4 +1,4 @@
-"""Delayed messages over the wire, on a clock that stands still until it is turned (broker.md C.4, G.2; store.md 7)."""
+"""Delayed messages over the wire, on a clock that stands still until it is turned."""
 
 from __future__ import annotations
 
@@ -30,8 +30,6 @@ async def send_delayed(
 def test_message_comes_when_its_level_has_passed_and_keeps_what_it_was_born_with(
     run: Any, tmp_path: Path
 ) -> None:
-    """broker.md L row 35; which properties stay is store.md 7."""
-
     async def main() -> None:
         clock = StoppedClock()
         async with live_broker(tmp_path, clock=clock) as live:
@@ -58,8 +56,6 @@ def test_message_comes_when_its_level_has_passed_and_keeps_what_it_was_born_with
 
 
 def test_all_eighteen_levels_come_on_time_and_none_before(run: Any, tmp_path: Path) -> None:
-    """broker.md L row 35."""
-
     async def main() -> None:
         clock = StoppedClock()
         async with live_broker(tmp_path, clock=clock) as live:
@@ -79,8 +75,6 @@ def test_all_eighteen_levels_come_on_time_and_none_before(run: Any, tmp_path: Pa
 
 
 def test_level_above_the_highest_is_the_highest(run: Any, tmp_path: Path) -> None:
-    """broker.md L row 35, level 99."""
-
     async def main() -> None:
         clock = StoppedClock()
         async with live_broker(tmp_path, clock=clock) as live:
@@ -124,7 +118,7 @@ def test_order_within_a_level_is_the_order_of_sending(run: Any, tmp_path: Path) 
 def test_waiting_messages_survive_a_restart_and_delivered_ones_do_not_come_again(
     run: Any, tmp_path: Path
 ) -> None:
-    """broker.md L row 35: survive restart; delayOffset.json has the form of the original."""
+    """The file delayOffset.json has the form of the original."""
 
     async def main() -> None:
         clock = StoppedClock()
@@ -311,7 +305,7 @@ def test_damaged_record_is_passed_over(run: Any, tmp_path: Path) -> None:
 
 def damage(live: LiveBroker, queue_offset: int) -> None:
     (entry,) = live.broker.store.queue_entries(SCHEDULE_TOPIC, 0, queue_offset, 1)
-    record = live.broker.store.read_record(entry.physical_offset, entry.size)
+    record = live.broker.store.read_record(entry.physical_offset)
     assert record is not None
     record[68 + 16 : 72 + 16] = b"\x7f\xff\xff\xff"  # the length of the body
 
@@ -391,7 +385,7 @@ def test_saved_offsets_outside_of_the_queue_are_moved_into_it(run: Any, tmp_path
 
 
 def test_batch_with_a_delay_is_refused(run: Any, tmp_path: Path) -> None:
-    """broker.md L row 15; the batch path itself is tested with the sends."""
+    """The batch path itself is tested with the sends."""
 
     async def main() -> None:
         async with live_broker(tmp_path) as live:

@@ -1,4 +1,4 @@
-"""Light queues: one message in several queues at once (store.md 3.5, broker.md K.2; L row 59)."""
+"""Light queues: one message in several queues at once."""
 
 from __future__ import annotations
 
@@ -29,8 +29,6 @@ async def bodies(client: LiveClient, topic: str, queue_id: int = 0) -> list[byte
 
 
 def test_one_message_is_readable_from_several_light_queues(run: Any, tmp_path: Path) -> None:
-    """broker.md L row 59."""
-
     async def main() -> None:
         async with live_broker(tmp_path, **LIGHT) as live:
             client = live.client()

@@ -17,7 +17,6 @@ class ManualClock:
 
 
 def test_lock_is_granted_once_refused_to_others_and_free_after_a_minute() -> None:
-    """broker.md L row 31."""
     clock = ManualClock()
     locks = QueueLocks(now_ms=clock)
     assert locks.lock("g", "c1", ["q0", "q1"]) == ["q0", "q1"]

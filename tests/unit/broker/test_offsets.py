@@ -77,7 +77,6 @@ def test_topics_of_a_group_and_groups_of_a_topic() -> None:
 
 
 def test_clone_replaces_and_does_not_share() -> None:
-    """broker.md L row 40."""
     offsets = table()
     offsets.commit("Copy", "TopicA", 9, 99)
     offsets.clone("CG", "Copy", "TopicA")
@@ -96,7 +95,7 @@ def test_removed_group_leaves_nothing() -> None:
 
 
 def test_lowest_offsets_leave_out_groups_and_offsets_below_the_queue() -> None:
-    """[FIX] of QUERY_CORRECTION_OFFSET: asking must not delete."""
+    """QUERY_CORRECTION_OFFSET: asking must not delete."""
     offsets = table()
     assert offsets.lowest("TopicA", (), lambda queue_id: 0) == {0: 4, 1: 7, 2: 8, 3: 9}
     assert offsets.lowest("TopicA", ("Other",), lambda queue_id: 8)[0] == 10

@@ -1,4 +1,4 @@
-"""Request and reply: the broker hands replies to the requester's connection (broker.md G.3; L row 37)."""
+"""Request and reply: the broker hands replies to the requester's connection."""
 
 from __future__ import annotations
 
@@ -47,8 +47,6 @@ async def send_reply(
 
 @pytest.mark.parametrize("code", [RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2])
 def test_reply_is_pushed_to_the_requester_and_stored(run: Any, tmp_path: Path, code: int) -> None:
-    """broker.md L row 37."""
-
     async def main() -> None:
         async with live_broker(tmp_path) as live:
             asker, responder = requester(live), live.client("responder")
@@ -78,7 +76,7 @@ def test_reply_is_pushed_to_the_requester_and_stored(run: Any, tmp_path: Path, c
 
 
 def test_requester_that_is_gone_is_an_error_and_the_reply_is_kept(run: Any, tmp_path: Path) -> None:
-    """broker.md L row 37: `channel of <id> not found`."""
+    """With the remark `channel of <id> not found`."""
 
     async def main() -> None:
         async with live_broker(tmp_path) as live:

@@ -1,4 +1,4 @@
-"""Consumer retry over the wire: send-back, growing delays, dead letters (broker.md F; L rows 32 to 34)."""
+"""Consumer retry over the wire: send-back, growing delays, dead letters."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def first_message(client: LiveClient, **properties: object) -> MessageExt:
 
 
 def test_failed_message_comes_again_after_growing_delays(run: Any, tmp_path: Path) -> None:
-    """broker.md L row 32: 10 s, 30 s, 1 min ..., with its count of tries, RETRY_TOPIC and its first id."""
+    """10 s, 30 s, 1 min ..., with its count of tries, RETRY_TOPIC and its first id."""
 
     async def main() -> None:
         clock = StoppedClock()
@@ -69,7 +69,7 @@ def test_failed_message_comes_again_after_growing_delays(run: Any, tmp_path: Pat
 
 
 def test_tries_used_up_or_a_negative_level_make_a_dead_letter(run: Any, tmp_path: Path) -> None:
-    """broker.md L row 33: in %DLQ%group, queue 0, at once and readable."""
+    """In %DLQ%group, queue 0, at once and readable."""
 
     async def main() -> None:
         async with live_broker(tmp_path) as live:
@@ -119,8 +119,6 @@ def test_limit_of_the_request_counts_since_version_3_4_9(run: Any, tmp_path: Pat
 
 @pytest.mark.parametrize("offset", [-1, 3, 10_000_000])
 def test_unknown_offset_is_told(run: Any, tmp_path: Path, offset: int) -> None:
-    """broker.md L row 34."""
-
     async def main() -> None:
         async with live_broker(tmp_path) as live:
             client = live.client()
@@ -132,8 +130,6 @@ def test_unknown_offset_is_told(run: Any, tmp_path: Path, offset: int) -> None:
 
 
 def test_refusals_in_their_order(run: Any, tmp_path: Path) -> None:
-    """broker.md F, checks 1 to 4."""
-
     async def main() -> None:
         async with live_broker(tmp_path, auto_create_subscription_group=False) as live:
             client, broker = live.client(), live.broker
@@ -197,7 +193,7 @@ def test_retries_go_to_queues_that_consumers_see(run: Any, tmp_path: Path) -> No
 
 
 def test_client_that_could_not_send_back_sends_to_the_retry_topic_itself(run: Any, tmp_path: Path) -> None:
-    """broker.md F, last paragraph: the path of C.2.6 with DELAY."""
+    """Sent on as any message with a DELAY property."""
 
     async def main() -> None:
         clock = StoppedClock()

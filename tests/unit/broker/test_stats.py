@@ -154,7 +154,7 @@ def test_statistics_of_deleted_topics_and_groups_are_forgotten() -> None:
 
 
 def test_rates_are_empty_until_there_are_enough_readings() -> None:
-    """broker.md H.4: early values look like ``0.0  ``; the total always has three numbers."""
+    """Early values look like ``0.0  ``; the total always has three numbers."""
     clock = ManualClock()
     rates = Rates(now_ms=clock)
     assert rates.rates_text("puts") == "  "

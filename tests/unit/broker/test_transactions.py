@@ -1,4 +1,4 @@
-"""Transactional messages over the wire, on a clock that is turned by hand (broker.md G.1, store.md 8; L row 36)."""
+"""Transactional messages over the wire, on a clock that is turned by hand."""
 
 from __future__ import annotations
 
@@ -86,8 +86,6 @@ def in_queue(live: LiveBroker, topic: str) -> list[MessageExt]:
 
 
 def test_commit_makes_it_visible_and_rollback_never(run: Any, tmp_path: Path) -> None:
-    """broker.md L row 36."""
-
     async def main() -> None:
         async with live_broker(tmp_path) as live:
             client = live.client()
@@ -109,7 +107,7 @@ def test_commit_makes_it_visible_and_rollback_never(run: Any, tmp_path: Path) ->
 
 
 def test_half_and_op_records_are_those_of_the_original(run: Any, tmp_path: Path) -> None:
-    """store.md 8: a Java broker can take over the store."""
+    """A Java broker can take over the store."""
 
     async def main() -> None:
         async with live_broker(tmp_path) as live:
@@ -305,7 +303,7 @@ def test_counters_of_the_broker_are_not_taken_from_a_producer(run: Any, tmp_path
 
 
 def test_producer_is_asked_after_the_timeout_with_the_newest_copy(run: Any, tmp_path: Path) -> None:
-    """broker.md L row 36: unknown state -> REQ 39."""
+    """An unknown state is asked for with request 39."""
 
     async def main() -> None:
         clock = StoppedClock()
@@ -379,7 +377,7 @@ def test_young_message_stops_the_round_and_a_settled_one_does_not(run: Any, tmp_
 
 
 def test_after_the_last_check_it_goes_to_the_topic_of_those_given_up(run: Any, tmp_path: Path) -> None:
-    """broker.md L row 36: 15 checks -> TRANS_CHECK_MAX_TIME_TOPIC; nobody online: the counter advances too."""
+    """15 checks -> TRANS_CHECK_MAX_TIME_TOPIC; nobody online: the counter advances too."""
 
     async def main() -> None:
         clock = StoppedClock()

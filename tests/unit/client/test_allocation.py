@@ -1,4 +1,4 @@
-"""Allocation strategies: the vectors come from the Java 4.9.7 classes (client.md 24)."""
+"""Allocation strategies: the vectors come from the Java 4.9.7 classes."""
 
 from __future__ import annotations
 

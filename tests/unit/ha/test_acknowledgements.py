@@ -1,4 +1,4 @@
-"""Who waits for a slave and how it ends (store.md 10.3)."""
+"""Who waits for a slave and how it ends."""
 
 from __future__ import annotations
 

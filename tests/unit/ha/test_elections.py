@@ -1,4 +1,4 @@
-"""When a master is called dead, and who is elected (ha.md 6.2)."""
+"""When a master is called dead, and who is elected."""
 
 from __future__ import annotations
 

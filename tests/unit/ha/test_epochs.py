@@ -1,4 +1,4 @@
-"""Where two logs part (ha.md 7, reconcile)."""
+"""Where two logs part."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands of the controller and what they require (ha.md 5, 8.4)."""
+"""Commands of the controller and what they require."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules of a replica that are easier to see alone than in the simulator (ha.md 4, 6, 8)."""
+"""Rules of a replica that are easier to see alone than in the simulator."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import pytest
 from sim.replica_disk import SimLog, record
 
 from cometmq.broker.ha.frames import Ack, AlterSyncSet, Close, Data, Fence, Hello, Send, Welcome
-from cometmq.broker.ha.replica import Replica, ReplicaRole, Standing
+from cometmq.broker.ha.replica import Replica, Standing
+from cometmq.broker.ha.replica_state import ReplicaRole
 from cometmq.controller.group_state import GroupView
 
 LEASE = 1_000
@@ -69,9 +70,9 @@ def test_acknowledgements_from_before_a_loss_of_power_are_forgotten() -> None:
     replica.tick(3)
     assert all(3 not in proposal.members for proposal in proposals(replica))
     follow(replica, 3, 0, session=1, now=4)  # a late copy of the old greeting
-    assert 3 not in replica.streams
+    assert 3 not in replica.in_sync.streams
     follow(replica, 3, 0, session=2, now=4)
-    assert 3 in replica.streams
+    assert 3 in replica.in_sync.streams
 
 
 def test_a_new_master_grants_nothing_until_the_lease_before_it_has_surely_ended() -> None:

@@ -106,7 +106,7 @@ def test_incremental_registration_changes_only_its_topic() -> None:
 
 
 def test_all_topics_return_after_a_restart_followed_by_an_incremental_registration() -> None:
-    """broker.md L row 5 and A.2 [FIX]: the original loses T and the broker's other topics here."""
+    """The original loses T and the broker's other topics here."""
     table = RouteTable()  # just restarted
     table.register(registration("U", version=V2, full=False), 1, 0)
     assert table.route("T") is None
@@ -181,7 +181,6 @@ def test_second_master_of_a_name_takes_over_and_the_first_ones_end_does_not_remo
 
 
 def test_lost_connection_removes_its_broker_at_once() -> None:
-    """broker.md L row 2."""
     table = RouteTable()
     table.register(registration("T"), "c1", 0)
     table.register(registration("T", name="b"), "c2", 0)
@@ -212,7 +211,6 @@ def test_queues_stay_while_a_replica_is_alive() -> None:
 
 
 def test_silent_broker_expires_after_120_seconds() -> None:
-    """broker.md L row 3."""
     table = RouteTable()
     table.register(registration("T"), 1, 0)
     table.register(registration("T", name="b"), 2, 60_000)
@@ -222,7 +220,6 @@ def test_silent_broker_expires_after_120_seconds() -> None:
 
 
 def test_unregister_removes_the_name_with_its_last_address() -> None:
-    """broker.md L row 4."""
     table = RouteTable()
     table.register(registration("T"), 1, 0)
     table.register(registration(broker_id=1), 2, 0)
@@ -235,7 +232,7 @@ def test_unregister_removes_the_name_with_its_last_address() -> None:
 
 
 def test_wiped_write_permission_outlasts_registrations_that_change_nothing_or_one_topic() -> None:
-    """broker.md A.7: a full registration with a new data version undoes it, an incremental one does not."""
+    """A full registration with a new data version undoes it, an incremental one does not."""
     table = RouteTable()
     table.register(registration("T", "U", perm=7), 1, 0)
     assert table.wipe_write_perm("a") == 3
@@ -285,7 +282,6 @@ def test_topic_lists_by_cluster_and_system() -> None:
 
 
 def test_topic_lists_by_unit_flags() -> None:
-    """broker.md L row 58."""
     table = RouteTable()
     topics = {f"T{flag}": queues("a", flag=flag) for flag in range(4)}
     table.register(Registration("C", "a", 0, "a:0", "", V1, topics), 1, 0)

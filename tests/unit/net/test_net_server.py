@@ -78,8 +78,6 @@ def test_a_peer_with_much_to_do_leaves_turns_to_others(run: Any) -> None:
 
 
 def test_both_serializations_are_answered_in_kind_on_one_connection(run: Any) -> None:
-    """broker.md L row 57."""
-
     async def main() -> None:
         async with serving() as server, peer_of(server) as peer:
             for kind in (SerializeType.JSON, SerializeType.ROCKETMQ, SerializeType.JSON):
@@ -93,8 +91,6 @@ def test_both_serializations_are_answered_in_kind_on_one_connection(run: Any) ->
 
 
 def test_unknown_code_answers_not_supported_with_leading_blank(run: Any) -> None:
-    """broker.md L row 60."""
-
     async def main() -> None:
         async with serving() as server, peer_of(server) as peer:
             answer = await peer.call(request(code=777, opaque=5))
@@ -216,7 +212,7 @@ class Gate:
 
 @pytest.mark.parametrize("limit", ["connection", "server", "lane"])
 def test_requests_above_the_limit_are_answered_system_busy(run: Any, limit: str) -> None:
-    """broker.md C.1: the words are those that clients match on."""
+    """The words are those that clients match on."""
 
     async def main() -> None:
         gate = Gate()
@@ -367,7 +363,7 @@ def test_ipv6_peer_has_a_born_host_of_20_bytes(run: Any) -> None:
 
 
 def test_idle_connections_are_closed_after_120_seconds(run: Any) -> None:
-    """wire.md 1.8: nothing in either direction for 120 s."""
+    """Nothing in either direction for 120 s."""
 
     async def main() -> None:
         clock = ManualClock()

@@ -39,8 +39,6 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_plain_and_tls_clients_on_one_port_in_permissive_mode(run: Any) -> None:
-    """broker.md L row 49."""
-
     async def main() -> None:
         plain, secure = RemotingClient(), RemotingClient(tls=CLIENT)
         async with serving() as server:
@@ -57,8 +55,6 @@ def test_plain_and_tls_clients_on_one_port_in_permissive_mode(run: Any) -> None:
 
 
 def test_plain_is_closed_and_tls_served_in_enforcing_mode(run: Any) -> None:
-    """broker.md L row 49."""
-
     async def main() -> None:
         secure = RemotingClient(tls=CLIENT)
         async with serving(tls=ENFORCING) as server, peer_of(server) as peer:

@@ -21,7 +21,8 @@ from store_kit import (
 from cometmq.protocol.hashing import java_string_hash
 from cometmq.protocol.host import encode_host
 from cometmq.protocol.record_cy import decode_records
-from cometmq.store.model import BatchItem, GetStatus, PutStatus, StoreBatch
+from cometmq.store.append_cy import write_record
+from cometmq.store.model import LOCALHOST, BatchItem, GetStatus, PutStatus, StoreBatch
 from cometmq.store.store import MessageStore
 
 
@@ -231,11 +232,16 @@ def test_queue_that_begins_late_is_filled_with_blank_entries(tmp_path: Path) -> 
 def test_lost_entries_leave_a_gap_of_blanks_and_offsets_stay_true(tmp_path: Path) -> None:
     with opened(small_config(tmp_path)) as store:
         first = store.put(message("0"))
-        queues = store.table.topics[b"T"]
-        far = store.put(message("far", topic="Other"))
-        store.table.append(queues, 0, 130, far.physical_offset, far.size, 0)
+        space = store.reserve(200)
+        assert space is not None
+        far_offset = space.physical_base + space.position
+        end = write_record(
+            space.buffer, space.position, far_offset, 130, 1000, b"T", 0, b"far", b"", -1, 0, 0, LOCALHOST,
+            LOCALHOST, 0, 0,
+        )  # fmt: skip
+        store.commit(end)
         assert store.max_offset("T", 0) == 131
-        assert store.queue_entries("T", 0, 130, 1)[0].physical_offset == far.physical_offset
+        assert store.queue_entries("T", 0, 130, 1)[0].physical_offset == far_offset
         result = store.get("T", 0, 0, 32)
         assert (result.count, result.next_offset) == (2, 131)
         assert first.ok
@@ -500,7 +506,9 @@ def test_what_is_not_in_memory_is_named_in_one_piece(tmp_path: Path, monkeypatch
         result = store.get("T", 0, 0, 32)
         assert result.cold
         assert (result.count, len(result.cold_parts)) == (10, 1)
+        assert not result.slices
         store.warm(result)
-        assert len(b"".join(result.slices)) == result.size
-        result.slices.clear()
         result.cold_parts.clear()
+        result = store.get("T", 0, 0, 32, warmed=True)
+        assert (result.count, len(b"".join(result.slices))) == (10, result.size)
+        result.slices.clear()

@@ -254,9 +254,7 @@ def test_raw_bytes_of_another_log_give_the_same_store(tmp_path: Path) -> None:
     master_config = small_config(tmp_path / "master", mapped_file_size_commit_log=16384)
     slave_config = small_config(tmp_path / "slave", mapped_file_size_commit_log=16384)
     with opened(master_config) as master, opened(slave_config) as slave:
-        from cometmq.store.config import BrokerRole
-
-        slave.role = BrokerRole.SLAVE
+        slave.become_slave()
         for n in range(200):
             master.put(message(f"{n}" * 30, queue_id=n % 3, properties=properties(KEYS=f"k{n}")))
         data = raw_bytes(master)

@@ -126,6 +126,51 @@ def test_queue_scans_agree(
             assert tuple(answers[0]) == tuple(answers[1])
 
 
+@given(
+    damage=st.lists(st.tuples(st.integers(0, 12 * 20 - 1), st.integers(0, 7)), max_size=3),
+    in_log=st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 7)), max_size=2),
+    lenient=st.booleans(),
+    queue_start=st.sampled_from((0, 20, 240)),
+)
+@settings(max_examples=400, deadline=None)
+def test_queue_scans_check_alike(
+    damage: list[tuple[int, int]], in_log: list[tuple[int, int]], lenient: bool, queue_start: int
+) -> None:
+    """Whatever bits are wrong in entries or records: both take the same ones, and no wrong one."""
+    import struct
+
+    log = bytearray(build_log(3))
+    places, at = [], 0
+    for _ in range(12):
+        size = int.from_bytes(log[at : at + 4], "big")
+        places.append((at, size))
+        at += size
+    queue = bytearray(b"".join(struct.pack(">qiq", at, size, 0) for at, size in places))
+    for position, bit in damage:
+        queue[position % len(queue)] ^= 1 << bit
+    for position, bit in in_log:
+        log[position % len(log)] ^= 1 << bit
+    plain, compiled = both(QUEUE_SCAN)
+    limits = (32, 1 << 20, 1000, 1 << 20, 1000, 0, len(log), 0)
+    answers = []
+    for twin in (plain, compiled):
+        home = twin.Home(bytes(log), 0, len(log), queue_start, b"Topic0", 0, lenient)
+        start, taken = 0, []
+        while start < len(queue):
+            found = twin.collect(
+                bytes(queue), start, len(queue), twin.Limits(*limits), 0, 0, 0, None, 4096, home
+            )
+            taken.append(tuple(found))
+            start = found.position + 20
+            for place, size in found.runs:
+                assert place + size <= len(log)
+        answers.append(taken)
+        for number in range(len(places)):
+            place, size, _ = struct.unpack_from(">qiq", queue, number * 20)
+            answers[-1].append((twin.is_record_of(home, number + queue_start // 20, place, size),))
+    assert answers[0] == answers[1]
+
+
 class Keys:
     """Takes the keys that a dispatcher collects."""
 

@@ -27,12 +27,19 @@ def write_durably(path: Path, data: bytes) -> None:
     beside = path.with_name(path.name + ".new")
     descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
     try:
-        os.write(descriptor, data)
+        write_all(descriptor, data)
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
     os.rename(beside, path)
     sync_directory(path.parent)
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    """A disk that fills up takes a part first and complains about the rest. Raises OSError."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
 
 
 def remove_durably(path: Path) -> None:

@@ -12,7 +12,7 @@ import struct
 import zlib
 from pathlib import Path
 
-from cometmq.broker.ha.durable_file import DamagedFile, sync_directory, write_durably
+from cometmq.broker.ha.durable_file import DamagedFile, sync_directory, write_all, write_durably
 from cometmq.broker.ha.epochs import Epoch, Epochs
 
 MAGIC = 0x48414531
@@ -43,7 +43,7 @@ class EpochFile:
     def _append(self, data: bytes) -> None:
         descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
         try:
-            os.write(descriptor, data)
+            write_all(descriptor, data)
             os.fdatasync(descriptor)
         finally:
             os.close(descriptor)
@@ -51,8 +51,9 @@ class EpochFile:
 
     def _load(self) -> Epochs:
         data = self.path.read_bytes()
-        # An append that a crash cut short was never acted upon.
-        whole = len(data) - len(data) % RECORD_SIZE
+        # An append that a crash cut short was never acted upon; after a power loss its length may be there already.
+        written = len(data.rstrip(b"\0"))
+        whole = min(len(data) - len(data) % RECORD_SIZE, -(-written // RECORD_SIZE) * RECORD_SIZE)
         entries = [_decode(self.path, data[at : at + RECORD_SIZE]) for at in range(0, whole, RECORD_SIZE)]
         try:
             epochs = Epochs(entries)

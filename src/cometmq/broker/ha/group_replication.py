@@ -20,7 +20,7 @@ from cometmq.broker.ha.member_files import MemberFiles, refuse_dledger_store
 from cometmq.broker.ha.meta_items import Item, MetaItems
 from cometmq.broker.ha.meta_stream import MetaStream
 from cometmq.broker.ha.peer_link import PeerLink
-from cometmq.broker.ha.replica import ReplicaRole
+from cometmq.broker.ha.replica_state import ReplicaRole
 from cometmq.broker.ha.roles import BrokerRoles
 from cometmq.broker.ha.server import HaServer
 from cometmq.clock import boot_ms
@@ -272,7 +272,7 @@ class GroupReplication:
                 "lagMs": 0 if stream.acked >= member.log.max_offset else int(now - stream.caught_up_at),
                 "silenceMs": int(now - stream.heard_at),
             }
-            for number, stream in core.streams.items()
+            for number, stream in core.in_sync.streams.items()
         }
         return {
             "group": self._broker.config.broker_name,

@@ -14,7 +14,7 @@ import logging
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
-from cometmq.broker.ha.replica import ReplicaRole
+from cometmq.broker.ha.replica_state import ReplicaRole
 from cometmq.clock import boot_ms
 from cometmq.errors import CometMQError
 from cometmq.protocol.bodies.locks import LockBatchRequestBody, LockBatchResponseBody

@@ -18,8 +18,9 @@ from cometmq.broker.ha.confirm_waits import ConfirmWaits
 from cometmq.broker.ha.frames import Ack, AlterSyncSet, Close, Hello
 from cometmq.broker.ha.peer_link import PeerLink
 from cometmq.broker.ha.peers import Peers
-from cometmq.broker.ha.replica import Replica, ReplicaRole, ReplicaTimes, Standing
+from cometmq.broker.ha.replica import Replica, Standing
 from cometmq.broker.ha.replica_log import StoreLog
+from cometmq.broker.ha.replica_state import ReplicaRole, ReplicaTimes
 from cometmq.broker.ha.truncation import Truncation
 from cometmq.clock import boot_ms
 from cometmq.controller.session import ControllerSession, GroupSnapshot, ReplicaIdentity, ReplicaStatus
@@ -106,6 +107,7 @@ class Member:
         self._saving: asyncio.Future[None] | None = None
         self._fenced = False
         self._fenced_since = boot_ms()
+        self._master_silent = False
         self._warming: asyncio.Future[None] | None = None
         self._grown_scheduled = False
         self.stopping = False
@@ -241,6 +243,7 @@ class Member:
             self._saved_at = now
             self._save_confirmed()
         self._mind_fence(now)
+        self._mind_silence(now)
         pause_s = self.config.ha_heartbeat_ms / TICKS_PER_PING / 1000
         self._timer = asyncio.get_running_loop().call_later(pause_s, self._tick)
 
@@ -265,6 +268,13 @@ class Member:
         if gone != self._fenced and self.is_master:
             self._roles.fenced(gone)
         self._fenced = gone
+
+    def _mind_silence(self, now: int) -> None:
+        """A master that was silent for too long is dead when every replica has said so: do not wait with it."""
+        silent = self.core.status(now).master_silence >= self.config.ha_session_timeout_ms
+        if silent and not self._master_silent and self.session is not None:
+            self.session.poke()
+        self._master_silent = silent
 
     def _log_grew(self) -> None:
         """Inside an append: everything that one turn of the loop appends is sent together."""
@@ -357,7 +367,7 @@ class Member:
     def _drop_late_followers(self) -> None:
         """What they need has left the log: they shake hands again and begin anew."""
         gone, self.log.gone = self.log.gone, set()
-        for number, stream in list(self.core.streams.items()):
+        for number, stream in list(self.core.in_sync.streams.items()):
             if stream.next_offset in gone:
                 self.peers.close(number, "what it needs has left the log")
 

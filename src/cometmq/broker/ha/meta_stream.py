@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from cometmq.broker.ha.meta_items import Item, MetaItems
-from cometmq.broker.ha.replica import ReplicaRole
+from cometmq.broker.ha.replica_state import ReplicaRole
 from cometmq.broker.ha.wire2 import FrameType, WireFrame
 
 if TYPE_CHECKING:

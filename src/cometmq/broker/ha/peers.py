@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from cometmq.broker.ha.frames import Ack, Data, Fence, Frame, Hello, Welcome
 from cometmq.broker.ha.peer_link import PeerLink
-from cometmq.broker.ha.replica import ReplicaRole
+from cometmq.broker.ha.replica_state import ReplicaRole
 from cometmq.broker.ha.wire2 import (
     FrameType,
     WireFrame,
@@ -214,7 +214,7 @@ class Peers:
 
     def _from_master(self, link: PeerLink, frame: WireFrame) -> Frame | None:
         # Of the latest greeting: nothing has happened between it and the one that the link carried.
-        session = self._member.core.session
+        session = self._member.core.from_master.session
         if frame.type in (FrameType.DATA, FrameType.PING):
             body = frame.body if frame.type == FrameType.DATA else b""
             return Data(link.replica_id, session, frame.epoch, frame.offset, frame.confirm, body)

@@ -1,7 +1,7 @@
 """``ha/session``: did this machine keep what the last run wrote? And a number that grows with every start.
 
 A replica that comes back after a crash of its process has everything it wrote, because the kernel kept the pages. One
-whose *machine* went down without an orderly stop may lack bytes it has acknowledged: it must say so (ha.md 8.4).
+whose *machine* went down without an orderly stop may lack bytes it has acknowledged: it must say so.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ is served again, checks included, when a message arrives or its time is over, an
 offset that a pull commits on the way is stored once, with its first serving.
 
 An answer is one ``writelines``: the head, then slices of the mapped log. When the store says that a range is
-probably not in memory, a thread touches it first, so that the loop never waits for the disk.
+not in memory, a thread reads it in first and the store is asked again, so that the loop never waits for the disk.
 Event loop only.
 """
 
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from cometmq.net.server import Handler
 
 log = logging.getLogger(__name__)
-
-JOINED_PARTS_MIN = 8  # this many pieces of the log cost more than a copy of them (docs/decisions/004)
 
 CODES = {
     GetStatus.FOUND: ResponseCode.SUCCESS,
@@ -131,7 +129,9 @@ class Pulls:
             return pull.response(ResponseCode.SYSTEM_ERROR, "store getMessage return null")
         if header.sys_flag & PULL_COMMIT_OFFSET and not broker.config.is_slave:
             broker.offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
-        if result.count:
+        if result.cold:
+            self._warm(pull, accepted, result, header.queue_offset)
+        elif result.count:
             self._answer(pull, accepted, result, ResponseCode.SUCCESS)
         else:
             code = response_code(result, header.queue_offset)
@@ -142,14 +142,23 @@ class Pulls:
         return None
 
     def _get(
-        self, header: PullMessageHeader, queue_offset: int, message_filter: MessageFilter | None
+        self,
+        header: PullMessageHeader,
+        queue_offset: int,
+        message_filter: MessageFilter | None,
+        warmed: bool = False,
     ) -> GetResult | None:
         store = self._broker.store
         if not store.readable:
             return None
         count = header.max_msg_nums
         return store.get(
-            header.topic, header.queue_id, queue_offset, count if count > 0 else 1, filter=message_filter
+            header.topic,
+            header.queue_id,
+            queue_offset,
+            count if count > 0 else 1,
+            filter=message_filter,
+            warmed=warmed,
         )
 
     # -- holding ---------------------------------------------------------------------------------------------
@@ -195,6 +204,9 @@ class Pulls:
         if result is None:
             self._send(pull, pull.response(ResponseCode.SYSTEM_ERROR, "store getMessage return null"))
             return True
+        if result.cold:
+            self._warm(pull, accepted, result, held.scan_offset)
+            return True
         if result.count:
             self._answer(pull, accepted, result, ResponseCode.SUCCESS)
             return True
@@ -223,10 +235,7 @@ class Pulls:
         if pull.oneway:
             return
         head = encode_head(pull, code, suggest_broker_id(broker, accepted.group, result), next_offset, result)
-        if result.cold:
-            self._warm_and_send(pull, head, result)
-        else:
-            pull.connection.write([head, *result.slices])
+        pull.connection.write([head, *result.slices])
 
     def _keeps_offset(self, status: GetStatus) -> bool:
         """A replica that lags must never send consumers back."""
@@ -237,7 +246,8 @@ class Pulls:
         if not pull.oneway:
             pull.connection.send(response)
 
-    def _warm_and_send(self, pull: Pull, head: bytes, result: GetResult) -> None:
+    def _warm(self, pull: Pull, accepted: Accepted, result: GetResult, queue_offset: int) -> None:
+        """A thread reads what is not in memory; then the pull is answered from memory."""
         self._broker.counters.cold_reads += 1
         warming = asyncio.get_running_loop().run_in_executor(None, self._broker.store.warm, result)
         self._warming.add(warming)
@@ -246,11 +256,13 @@ class Pulls:
             self._warming.discard(future)
             if future.exception() is not None:
                 log.error("cold read failed topic=%s", pull.header.topic, exc_info=future.exception())
-            else:
-                parts = result.slices
-                pull.connection.write(
-                    [head, *parts] if len(parts) < JOINED_PARTS_MIN else [head, b"".join(parts)]
-                )
+                return
+            found = self._get(pull.header, queue_offset, accepted.filter, warmed=True)
+            if found is None:
+                self._send(pull, pull.response(ResponseCode.SYSTEM_ERROR, "store getMessage return null"))
+                return
+            code = ResponseCode.SUCCESS if found.count else response_code(found, pull.header.queue_offset)
+            self._answer(pull, accepted, found, code)
 
         warming.add_done_callback(done)
 

@@ -1,7 +1,7 @@
 """Offsets of a group: in the broker for clustering, in a local file for broadcast.
 
 Both keep a table in memory that the consumer updates, and write it from time to time. Loop thread only; the
-file is written in a thread. The file is RocketMQ's own (client.md 17), so a Java broadcast consumer may
+file is written in a thread. The file is RocketMQ's own, so a Java broadcast consumer may
 continue from it.
 """
 

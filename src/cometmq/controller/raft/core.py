@@ -8,6 +8,9 @@ milliseconds of any steady clock, chance is injected, so a run can be repeated e
   disturb when it returns. Check-quorum: a leader that hears no majority for an election timeout steps down.
 * A leader begins its term with an empty entry and commits older ones only with it.
 * Voters change one at a time, only after an entry of the current term is committed and the last change is.
+* One message at a time looks for the point where a follower's log parts from ours. Answers that bring no news are not
+  answered: the next heartbeat tries again. Otherwise every message to a follower that lags, or whose files are damaged,
+  would begin an exchange of its own, and they would go on beside each other.
 * A voter is (id, UUID), and only voters of the configuration are counted, so a wiped disk cannot vote twice. Messages
   of a UUID that we do not know are taken: we may be the one who has not heard yet that it was added.
 """
@@ -88,6 +91,7 @@ class Raft:
         # Of a leader, by voter
         self._next: dict[Voter, int] = {}
         self._match: dict[Voter, int] = {}
+        self._snapshot_at: dict[Voter, int] = {}  # when it was sent last
         self._active: set[Voter] = set()
         self._answered: dict[Voter, int] = {}
         self._reads: list[tuple[int, Read]] = []
@@ -268,6 +272,7 @@ class Raft:
             return
         self.role, self.leader = Role.LEADER, self.me
         self._reset_leadership()
+        self._next = dict.fromkeys(self._others(), self.log.last_index + 1)
         self._append_own(EntryKind.NOTHING, b"")
 
     def _follow(self, term: int, leader: Voter | None) -> None:
@@ -294,6 +299,7 @@ class Raft:
     def _reset_leadership(self) -> None:
         self._next = {}
         self._match = {self.me: min(self._synced_index, self.log.last_index)}
+        self._snapshot_at = {}
         self._active = set()
         self._round = 0
         self._answered = {}
@@ -321,15 +327,22 @@ class Raft:
         first = self._next.setdefault(to, self.log.last_index + 1)
         previous = first - 1
         previous_term = self.log.term_at(previous)
-        if previous_term is None:
+        if previous_term is None and self._snapshot_is_due(to):
+            self._snapshot_at[to] = self._now
             self._send(SnapshotRequest(self.me, to, self.term, self.log.snapshot, self._round))
             return
         entries = tuple(self.log.between(first, first + ENTRIES_PER_MESSAGE_MAX))
+        if previous_term is None:  # a snapshot is on its way; only the round counts
+            previous, previous_term, entries = self.log.last_index, self.log.last_term, ()
         self._send(
             AppendRequest(
                 self.me, to, self.term, previous, previous_term, entries, self.commit_index, self._round
             )
         )
+
+    def _snapshot_is_due(self, to: Voter) -> bool:
+        sent_at = self._snapshot_at.get(to)
+        return sent_at is None or self._now - sent_at >= self._times.heartbeat
 
     def _on_append_reply(self, reply: AppendReply) -> None:
         if self.role is not Role.LEADER:
@@ -338,16 +351,21 @@ class Raft:
         self._active.add(peer)
         self._answered[peer] = max(self._answered.get(peer, 0), reply.round)
         self._finish_reads()
+        known = self._match.get(peer, 0)
         if not reply.matches:
             # Never below what is known to match: an old answer may come late.
-            self._next[peer] = max(min(reply.index, self.log.last_index) + 1, self._match.get(peer, 0) + 1, 1)
-            self._send_entries(peer)
+            self._try_earlier(peer, max(reply.index, known) + 1)
             return
-        self._match[peer] = max(self._match.get(peer, 0), reply.index)
+        self._match[peer] = max(known, reply.index)
         self._next[peer] = max(self._next.get(peer, 1), self._match[peer] + 1)
         self._advance_commit()
         self._hand_over_if_ready()
-        if self.role is Role.LEADER and self._next[peer] <= self.log.last_index:
+        if self.role is Role.LEADER and reply.index > known and self._next[peer] <= self.log.last_index:
+            self._send_entries(peer)
+
+    def _try_earlier(self, peer: Voter, index: int) -> None:
+        if index < self._next.setdefault(peer, self.log.last_index + 1):
+            self._next[peer] = index
             self._send_entries(peer)
 
     def _advance_commit(self) -> None:

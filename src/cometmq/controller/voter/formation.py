@@ -1,4 +1,4 @@
-"""How a group of voters is formed, and how one that lost its disk is let in again (ha.md 5).
+"""How a group of voters is formed, and how one that lost its disk is let in again.
 
 A new group needs every voter of ``controllerPeers`` once: the one with the lowest id asks them all for their UUIDs and
 begins only if none of them ever was a member. So a wiped voter, which has a new UUID, can neither vote under its old

@@ -1,4 +1,4 @@
-"""What one voter keeps on disk (ha.md 5): who it is, term and vote, snapshot, log. Synchronous calls of one thread.
+"""What one voter keeps on disk: who it is, term and vote, snapshot, log. Synchronous calls of one thread.
 
 Files of the directory: ``voter`` (JSON: id, UUID, group), ``hard-state``, ``snapshot``, ``log``. A voter whose files
 are damaged has forgotten what it promised. It must not vote any more: its files are put aside, and it comes back with

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from cometmq.errors import ClientError, CometMQError
 
-_OWN = re.compile(r"^(?:\S+: )?cometmq\.errors\.\w+: (.+)$", re.MULTILINE)
+_OWN = re.compile(r"^(?:\S+: )?cometmq(?:\.\w+)+: (.+)$", re.MULTILINE)
 _SPARK_CODE = re.compile(r"^\[(?P<code>[A-Z_.]+)\] (?P<text>.*)$", re.MULTILINE)
 _STATE = re.compile(r" SQLSTATE: \w+.*$")
 _QUERY = re.compile(r"^Query \[[^\]]*\] terminated with exception: ")
@@ -23,6 +23,8 @@ def sentence_of(error: BaseException | str) -> str:
     'Column `a` is unknown. (Spark: X_Y)'
     >>> sentence_of("Traceback\\n  ...\\ncometmq.errors.ConfigError: The topic x is unknown.\\n\\n at org.apache")
     'The topic x is unknown.'
+    >>> sentence_of("cometmq.spark.pulls.DataLoss: Messages of t are gone.")
+    'Messages of t are gone.'
     """
     text = str(error)
     own = _OWN.findall(text)

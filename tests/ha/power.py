@@ -1,0 +1,158 @@
+"""Loss of power, without a switch: a preloaded shim keeps what was synced of each store in a shadow; after
+kill -9 the store becomes that shadow and a random part of what was not synced, page by page and name by name.
+
+The brokers are told another boot id at the next start, as a machine that went down would see it.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+from pathlib import Path
+
+from ha.faults import Trial
+from ha.shim import library
+
+from cometmq.testing.group_processes import GroupProcesses
+
+PAGE_SIZE = 4096
+LOG_FILE_SIZE = 4 << 20
+# Small files: the shim compares a file with its shadow at each sync.
+SETTINGS = {"mappedFileSizeCommitLog": str(LOG_FILE_SIZE)}
+ON_DISK = {"brokerRole": "SYNC_MASTER", "flushDiskType": "SYNC_FLUSH"}
+
+
+class PoweredGroup(GroupProcesses):
+    """Brokers whose machines can lose their power."""
+
+    def __init__(self, directory: Path, settings: dict[str, str] | None = None, brokers: int = 3) -> None:
+        self._boots = dict.fromkeys(range(1, brokers + 1), 1)
+        super().__init__(directory, brokers=brokers, settings={**SETTINGS, **(settings or {})})
+
+    def shadow(self, number: int) -> Path:
+        return self.directory / f"shadow-{number}"
+
+    def settings_of(self, number: int) -> dict[str, str]:
+        return {**super().settings_of(number), "haBootId": f"boot-{self._boots[number]}"}
+
+    def environment_of(self, number: int) -> dict[str, str]:
+        self.store(number).mkdir(parents=True, exist_ok=True)
+        return {
+            "LD_PRELOAD": str(library()),
+            "SHIM_ROOT": str(self.store(number).resolve()),
+            "SHIM_SHADOW": str(self.shadow(number)),
+        }
+
+    def cut_power(self, *numbers: int) -> dict[int, int]:
+        """Of these machines at once; how many pages each has lost."""
+        for number in numbers:
+            self.kill(number)
+        return {number: self._lose(number) for number in numbers}
+
+    def _lose(self, number: int) -> int:
+        self._boots[number] += 1
+        store, shadow = self.store(number), self.shadow(number)
+        shadow.mkdir(exist_ok=True)
+        _apply_some_names(store.resolve(), shadow)
+        lost = sum(_lose_pages(store, shadow, path) for path in _files(store) | _files(shadow))
+        shutil.rmtree(shadow)
+        shutil.copytree(store, shadow)  # all of this is on disk now
+        return lost
+
+
+def _files(root: Path) -> set[Path]:
+    return {path.relative_to(root) for path in root.rglob("*") if path.is_file()}
+
+
+def _apply_some_names(store: Path, shadow: Path) -> None:
+    """Renames and removals whose directory was not synced: the first few of them took place."""
+    pending = shadow.with_name(shadow.name + ".pending")
+    lines = pending.read_text().splitlines() if pending.exists() else []
+    for line in lines[: random.randint(0, len(lines))]:
+        kind, *names = line.split("\t")
+        first, *rest = (
+            shadow / Path(name).relative_to(store) for name in names if name.startswith(str(store))
+        )
+        if not first.exists():
+            continue
+        if kind == "U":
+            first.unlink()
+        elif rest:
+            rest[0].parent.mkdir(parents=True, exist_ok=True)
+            first.rename(rest[0])
+    pending.unlink(missing_ok=True)
+
+
+def _lose_pages(store: Path, shadow: Path, path: Path) -> int:
+    """One file as the disk has it; the number of pages that did not get there."""
+    here, safe = store / path, shadow / path
+    if not here.exists():  # removed, but the removal was lost
+        here.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(safe, here)
+        return 0
+    written = here.read_bytes()
+    if not safe.exists() and random.random() < 0.5:  # nor is its name there
+        here.unlink()
+        return -(-len(written.rstrip(b"\0")) // PAGE_SIZE)
+    synced = safe.read_bytes() if safe.exists() else b""
+    size = random.choice((len(written), len(synced))) if safe.exists() else len(written)
+    kept = bytearray(synced[:size].ljust(size, b"\0"))
+    lost = 0
+    for at in range(0, size, PAGE_SIZE):
+        page = written[at : min(at + PAGE_SIZE, size)]
+        if page == kept[at : at + len(page)]:
+            continue
+        if random.random() < 0.5:
+            kept[at : at + len(page)] = page
+        else:
+            lost += 1
+    here.write_bytes(bytes(kept))
+    return lost
+
+
+def _powered(trial: Trial) -> PoweredGroup:
+    assert isinstance(trial.group, PoweredGroup)
+    return trial.group
+
+
+async def of_one(trial: Trial) -> None:
+    """F-20: of the master or of a follower."""
+    victim = random.choice(trial.group.ids)
+    lost = _powered(trial).cut_power(victim)
+    trial.note(f"power loss of replica {victim}, pages lost: {lost}")
+    await trial.recovered()
+
+
+async def of_all(trial: Trial) -> None:
+    """F-21, F-22."""
+    lost = _powered(trial).cut_power(*trial.group.ids)
+    trial.note(f"power loss of all, pages lost: {lost}")
+    for number in trial.group.ids:
+        trial.group.launch(number)
+    for number in trial.group.ids:
+        trial.group.wait_ready(number)
+    await trial.recovered()
+
+
+async def of_the_last(trial: Trial) -> None:
+    """F-23: two drop out one after the other, the third loses power; who left when nothing more could be confirmed
+    without it is elected."""
+    group = _powered(trial)
+    first, second = await trial.followers()
+    last = await trial.master()
+    trial.note(f"killed {first} and {second}, then power loss of {last}")
+    group.kill(first)
+    await trial.control.until(lambda: _set_is(trial, last, {last, second}), "the first out of the set")
+    await trial.load.more(50)
+    group.kill(second)
+    await trial.control.until(lambda: _set_is(trial, last, {last}), "the second out of the set")
+    group.cut_power(last)
+    group.start(second)
+    group.start(first)
+    assert await trial.control.master() == second, "whoever left the set last has all that was confirmed"
+    await trial.recovered()
+
+
+async def _set_is(trial: Trial, number: int, wanted: set[int]) -> bool:
+    status = await trial.control.status(number)
+    return status is not None and set(status["syncSet"]) == wanted

@@ -1,0 +1,275 @@
+/* A disk that forgets and a disk that fails, for the process into which this is preloaded (ha.md 12.4).
+ *
+ * SHIM_ROOT    directory that is watched (a store)
+ * SHIM_SHADOW  what a loss of power would surely leave of it: file contents as of their last sync, names as of the
+ *              last sync of their directory. Renames and removals before that wait in SHIM_SHADOW.pending.
+ * SHIM_EIO     file; when it is there, the next sync of a path that contains its text fails with EIO, once.
+ *
+ * Contents are copied before the real sync: what is written while it runs is not promised by it.
+ */
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define PAGE 4096
+#define STEP (64 * 1024)
+#define PENDING_MAX 4096
+#define LONG_PATH (PATH_MAX + 64)
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static char root[PATH_MAX], shadow[PATH_MAX], trigger[PATH_MAX];
+static char *pending[PENDING_MAX]; /* "R\told\tnew" or "U\tpath" */
+static int pending_count;
+
+static int (*real_fsync)(int), (*real_fdatasync)(int), (*real_syncfs)(int);
+static int (*real_rename)(const char *, const char *), (*real_unlink)(const char *);
+static int (*real_unlinkat)(int, const char *, int);
+
+static void load_pending(void) {
+    char path[LONG_PATH], line[2 * LONG_PATH];
+    snprintf(path, sizeof path, "%s.pending", shadow);
+    FILE *file = fopen(path, "r");
+    while (file && pending_count < PENDING_MAX && fgets(line, sizeof line, file)) {
+        line[strcspn(line, "\n")] = 0;
+        pending[pending_count++] = strdup(line);
+    }
+    if (file) fclose(file);
+}
+
+__attribute__((constructor)) static void begin(void) {
+    real_fsync = dlsym(RTLD_NEXT, "fsync");
+    real_fdatasync = dlsym(RTLD_NEXT, "fdatasync");
+    real_syncfs = dlsym(RTLD_NEXT, "syncfs");
+    real_rename = dlsym(RTLD_NEXT, "rename");
+    real_unlink = dlsym(RTLD_NEXT, "unlink");
+    real_unlinkat = dlsym(RTLD_NEXT, "unlinkat");
+    if (getenv("SHIM_ROOT")) snprintf(root, sizeof root, "%s", getenv("SHIM_ROOT"));
+    if (getenv("SHIM_SHADOW")) snprintf(shadow, sizeof shadow, "%s", getenv("SHIM_SHADOW"));
+    if (getenv("SHIM_EIO")) snprintf(trigger, sizeof trigger, "%s", getenv("SHIM_EIO"));
+    if (*shadow) load_pending();
+}
+
+static int watched(const char *path) {
+    size_t size = strlen(root);
+    return size && strncmp(path, root, size) == 0 && (path[size] == '/' || path[size] == 0);
+}
+
+static void shadow_of(const char *path, char *out) { snprintf(out, LONG_PATH, "%s%s", shadow, path + strlen(root)); }
+
+static int path_of(int fd, char *path) {
+    char link[64];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t size = readlink(link, path, PATH_MAX - 1);
+    if (size < 0) return 0;
+    path[size] = 0;
+    return watched(path);
+}
+
+static void absolute(int directory, const char *name, char *path) {
+    char base[PATH_MAX];
+    if (*name == '/') {
+        snprintf(path, PATH_MAX, "%s", name);
+    } else if (directory == AT_FDCWD) {
+        if (!getcwd(base, sizeof base)) base[0] = 0;
+        snprintf(path, PATH_MAX, "%.*s/%s", PATH_MAX / 2, base, name);
+    } else {
+        char link[64];
+        snprintf(link, sizeof link, "/proc/self/fd/%d", directory);
+        ssize_t size = readlink(link, base, sizeof base - 1);
+        base[size < 0 ? 0 : size] = 0;
+        snprintf(path, PATH_MAX, "%.*s/%s", PATH_MAX / 2, base, name);
+    }
+}
+
+static void make_parents(char *path) {
+    for (char *at = strchr(path + 1, '/'); at; at = strchr(at + 1, '/')) {
+        *at = 0;
+        mkdir(path, 0755);
+        *at = '/';
+    }
+}
+
+static void die(const char *what) {
+    fprintf(stderr, "shim: %s: %s\n", what, strerror(errno));
+    _exit(99);
+}
+
+/* The shadow of a file becomes like the file; pages that are equal are not written. */
+static void copy_file(const char *path) {
+    char target[LONG_PATH];
+    static char ours[STEP], theirs[STEP];
+    struct stat status;
+    shadow_of(path, target);
+    int from = open(path, O_RDONLY | O_CLOEXEC);
+    if (from < 0) return; /* removed meanwhile */
+    make_parents(target);
+    int to = open(target, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    if (to < 0 || fstat(from, &status) || ftruncate(to, status.st_size)) die(target);
+    off_t at = 0;
+    while (at < status.st_size) {
+        off_t data = lseek(from, at, SEEK_DATA);
+        if (data < 0) data = status.st_size;
+        data -= data % PAGE;
+        if (data > at && fallocate(to, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at, data - at)) die("punch");
+        at = data;
+        if (at >= status.st_size) break;
+        off_t hole = lseek(from, at, SEEK_HOLE);
+        if (hole <= at) hole = at + PAGE; /* it changed meanwhile: go on page by page */
+        if (hole > status.st_size) hole = status.st_size;
+        while (at < hole) {
+            ssize_t want = hole - at < STEP ? hole - at : STEP, got = pread(from, ours, want, at);
+            if (got <= 0) die(path);
+            ssize_t had = pread(to, theirs, got, at);
+            for (ssize_t page = 0; page < got; page += PAGE) {
+                ssize_t size = got - page < PAGE ? got - page : PAGE;
+                if (had < page + size || memcmp(ours + page, theirs + page, size))
+                    if (pwrite(to, ours + page, size, at + page) != size) die(target);
+            }
+            at += got;
+        }
+    }
+    close(from);
+    close(to);
+}
+
+static void save_pending(void) {
+    char path[LONG_PATH];
+    snprintf(path, sizeof path, "%s.pending", shadow);
+    FILE *file = fopen(path, "w");
+    if (!file) die(path);
+    for (int i = 0; i < pending_count; i++) fprintf(file, "%s\n", pending[i]);
+    fclose(file);
+}
+
+static void note(char *what) {
+    if (pending_count == PENDING_MAX) {
+        errno = ENOSPC;
+        die("too many renames without a sync of their directory");
+    }
+    pending[pending_count++] = strdup(what);
+    save_pending();
+}
+
+static void apply(char *what) {
+    char from[LONG_PATH], to[LONG_PATH], copy[2 * LONG_PATH];
+    snprintf(copy, sizeof copy, "%s", what);
+    strtok(copy, "\t");
+    shadow_of(strtok(NULL, "\t"), from);
+    if (*what == 'U') {
+        real_unlink(from);
+    } else {
+        shadow_of(strtok(NULL, "\t"), to);
+        make_parents(to);
+        real_rename(from, to);
+    }
+}
+
+/* A directory was synced: what was renamed or removed in it counts now. NULL: everywhere. */
+static void names_are_safe(const char *directory) {
+    int kept = 0, size = directory ? strlen(directory) : 0;
+    for (int i = 0; i < pending_count; i++) {
+        char *path = strrchr(pending[i], '\t') + 1, *slash = strrchr(path, '/');
+        if (!directory || (slash - path == size && strncmp(path, directory, size) == 0)) {
+            apply(pending[i]);
+            free(pending[i]);
+        } else {
+            pending[kept++] = pending[i];
+        }
+    }
+    if (kept != pending_count) {
+        pending_count = kept;
+        save_pending();
+    }
+}
+
+static int visit(const char *path, const struct stat *status, int kind, struct FTW *where) {
+    (void)where;
+    if (kind == FTW_F && S_ISREG(status->st_mode)) copy_file(path);
+    return 0;
+}
+
+/* 1 if this sync shall fail. */
+static int fails(const char *path) {
+    char wanted[256] = "";
+    if (!*trigger || access(trigger, F_OK)) return 0;
+    FILE *file = fopen(trigger, "r");
+    if (!file) return 0;
+    if (!fgets(wanted, sizeof wanted, file)) wanted[0] = 0;
+    fclose(file);
+    wanted[strcspn(wanted, "\n")] = 0;
+    return strstr(path, wanted) && real_unlink(trigger) == 0;
+}
+
+static int synced(int fd, int (*real)(int)) {
+    char path[PATH_MAX];
+    struct stat status;
+    if (!path_of(fd, path)) return real(fd);
+    pthread_mutex_lock(&lock);
+    int broken = fails(path);
+    if (!broken && *shadow && fstat(fd, &status) == 0) {
+        if (S_ISDIR(status.st_mode)) names_are_safe(path);
+        else copy_file(path);
+    }
+    pthread_mutex_unlock(&lock);
+    if (broken) {
+        errno = EIO;
+        return -1;
+    }
+    return real(fd);
+}
+
+int fsync(int fd) { return synced(fd, real_fsync); }
+int fdatasync(int fd) { return synced(fd, real_fdatasync); }
+
+int syncfs(int fd) {
+    if (*shadow) {
+        pthread_mutex_lock(&lock);
+        nftw(root, visit, 16, FTW_PHYS);
+        names_are_safe(NULL);
+        pthread_mutex_unlock(&lock);
+    }
+    return real_syncfs(fd);
+}
+
+int rename(const char *old, const char *new) {
+    char from[PATH_MAX], to[PATH_MAX], line[2 * LONG_PATH];
+    int result = real_rename(old, new);
+    absolute(AT_FDCWD, old, from);
+    absolute(AT_FDCWD, new, to);
+    if (result == 0 && *shadow && watched(to)) {
+        pthread_mutex_lock(&lock);
+        snprintf(line, sizeof line, "R\t%s\t%s", from, to);
+        note(line);
+        pthread_mutex_unlock(&lock);
+    }
+    return result;
+}
+
+static int removed(int result, int directory, const char *name) {
+    char path[PATH_MAX], line[2 * LONG_PATH];
+    absolute(directory, name, path);
+    if (result == 0 && *shadow && watched(path)) {
+        pthread_mutex_lock(&lock);
+        snprintf(line, sizeof line, "U\t%s", path);
+        note(line);
+        pthread_mutex_unlock(&lock);
+    }
+    return result;
+}
+
+int unlink(const char *path) { return removed(real_unlink(path), AT_FDCWD, path); }
+
+int unlinkat(int directory, const char *name, int flags) {
+    int result = real_unlinkat(directory, name, flags);
+    return flags & AT_REMOVEDIR ? result : removed(result, directory, name);
+}
