@@ -36,9 +36,8 @@ from cometmq.store.scan_cy import STOP_BAD, scan_records
 
 PAGE_SIZE = 4096
 SYNC_IDLE_S = 0.010  # with SYNC_FLUSH: how long messages that nobody waits for stay unflushed
-GATHER_SHARE = float(os.environ.get('GS','0.4'))  # of the time of a sync: how long the next one waits for those who were just answered
-GATHER_S_MAX = 0.002
-GATHER_STEP_S = 0.000_2
+GATHER_SHARE = float(os.environ.get('GS','1.0'))  # of the time of a sync: how long the next one waits for those who were just answered
+GATHER_S_MAX = float(os.environ.get('GM','0.002'))
 REPAIR_INTERVAL_S = 1.0
 REWRITE_STEP = 1 << 20  # bytes
 FAILED_SYNC_FILE = "fsync-failed"
@@ -79,6 +78,8 @@ class LogFlusher:
         self.healthy = True
         self.failure_count = 0
         self._wake = threading.Event()
+        self._enough = threading.Event()  # as much waits as the last sync wrote
+        self._enough.set()
         self._stopping = False
         self._sync_s = 0.0  # what the last sync took
         self._expected = 0  # bytes: what it wrote, and what came meanwhile
@@ -99,6 +100,7 @@ class LogFlusher:
         """End the thread without a last flush; waiters fail."""
         self._stopping = True
         self._wake.set()
+        self._enough.set()
         if self._thread is not None:
             self._thread.join()
             self._thread = None
@@ -122,6 +124,8 @@ class LogFlusher:
         self._waiting.append(waiter)
         self._new.append(waiter)
         self.wake()
+        if self._dirty >= self._expected and not self._enough.is_set():
+            self._enough.set()
 
     def wake(self) -> None:
         if not self._wake.is_set():
@@ -180,9 +184,9 @@ class LogFlusher:
 
     def _gather(self) -> None:
         """Let those who were answered a moment ago join the next sync."""
-        until = time.monotonic() + min(self._sync_s * GATHER_SHARE, GATHER_S_MAX)
-        while self._dirty < self._expected and time.monotonic() < until:
-            time.sleep(GATHER_STEP_S)
+        self._enough.clear()
+        if self._dirty < self._expected:
+            self._enough.wait(min(self._sync_s * GATHER_SHARE, GATHER_S_MAX))
 
     @property
     def _dirty(self) -> int:
