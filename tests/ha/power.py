@@ -13,8 +13,10 @@ from pathlib import Path
 from ha.faults import Trial
 from ha.shim import library
 
+from cometmq.controller.wire import ControllerCode, ForceElectBody
 from cometmq.testing.group_processes import GroupProcesses
 
+BROKERS = 3
 PAGE_SIZE = 4096
 LOG_FILE_SIZE = 4 << 20
 # Small files: the shim compares a file with its shadow at each sync.
@@ -25,9 +27,15 @@ ON_DISK = {"brokerRole": "SYNC_MASTER", "flushDiskType": "SYNC_FLUSH"}
 class PoweredGroup(GroupProcesses):
     """Brokers whose machines can lose their power."""
 
-    def __init__(self, directory: Path, settings: dict[str, str] | None = None, brokers: int = 3) -> None:
-        self._boots = dict.fromkeys(range(1, brokers + 1), 1)
-        super().__init__(directory, brokers=brokers, settings={**SETTINGS, **(settings or {})})
+    def __init__(
+        self, directory: Path, settings: dict[str, str] | None = None, *, voters_elsewhere: bool = False
+    ) -> None:
+        """``voters_elsewhere``: the NameServer has the only vote, so that brokers may go down one and all."""
+        self._boots = dict.fromkeys(range(1, BROKERS + 1), 1)
+        every = {**SETTINGS, **(settings or {})}
+        super().__init__(directory, brokers=BROKERS, settings=every, witness=voters_elsewhere)
+        if voters_elsewhere:
+            self.voters = {voter: port for voter, port in self.voters.items() if voter not in self.ids}
 
     def shadow(self, number: int) -> Path:
         return self.directory / f"shadow-{number}"
@@ -132,6 +140,33 @@ async def of_all(trial: Trial) -> None:
     for number in trial.group.ids:
         trial.group.wait_ready(number)
     await trial.recovered()
+
+
+async def of_all_and_force(trial: Trial) -> None:
+    """F-22: nobody is sure to have everything, so an operator says who is to be master: the longest log."""
+    group = _powered(trial)
+    lost = group.cut_power(*group.ids)
+    trial.note(f"power loss of all, pages lost: {lost}")
+    for number in group.ids:
+        group.launch(number)
+    for number in group.ids:
+        group.wait_ready(number)
+    await trial.control.until(lambda: _elected_or_forced(trial), "a master, by force if need be", pause_s=0.5)
+    await trial.recovered()
+
+
+async def _elected_or_forced(trial: Trial) -> bool:
+    group, control = trial.group, trial.control
+    statuses = await control.statuses()
+    if any(status["role"] == "MASTER" for status in statuses.values()):
+        return True
+    if len(statuses) == len(group.ids):
+        longest = max(statuses, key=lambda number: statuses[number]["maxOffset"])
+        leader = group.controller_address(await control.controller_leader())
+        await control.tell(
+            leader, ControllerCode.FORCE_ELECT, ForceElectBody(group.name, longest, group.name)
+        )
+    return False
 
 
 async def of_the_last(trial: Trial) -> None:

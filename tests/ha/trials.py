@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 from ha import checker
+from ha.applications import Application
 from ha.checker import INVARIANTS, check, summary
 from ha.faults import Fault, Trial
-from ha.history import History, boot_ns, read_history
+from ha.history import Event, History, boot_ns, read_history
 from ha.workload import Workload
 
 from cometmq.testing.group_control import GroupControl
@@ -22,10 +23,13 @@ from cometmq.testing.group_processes import GroupProcesses
 # How long a failover takes is measured on a quiet machine (bench.failover), not where tests share one.
 # So is this: positions are sent to replicas every 100 ms, if a process may run.
 COMMITS_LOST_MAX_NS = 1_000 * checker.MS
+LATE_MAX_NS = 5_000 * checker.MS
 CHECKED = tuple(name for name in INVARIANTS if name != "H14")
 _BECAME_MASTER = re.compile(r"^(\S+ \S+) .*event=BECAME_MASTER group=(\S+) epoch=(\d+)", re.MULTILINE)
 
 _ELECTED = re.compile(r"^(\S+ \S+) .* ELECTED group=(\S+) master=\d+ epoch=(\d+)", re.MULTILINE)
+
+ApplicationOf = Callable[[GroupProcesses, History], Application]
 
 
 async def run_trial(
@@ -34,42 +38,66 @@ async def run_trial(
     settings: dict[str, str] | None = None,
     *,
     without: Iterable[str] = (),
+    application: ApplicationOf | None = None,
     **options: Any,
 ) -> str:
     """Raises AssertionError with every broken promise (``without`` some); returns a summary."""
+    invariants = [name for name in CHECKED if name not in without]
     with GroupProcesses(directory, settings=settings, **options) as group:
-        return await run_faults(group, faults, [name for name in CHECKED if name not in without])
+        return await run_faults(group, faults, invariants, application)
 
 
 async def run_faults(
-    group: GroupProcesses, faults: Iterable[Fault], invariants: Iterable[str] = CHECKED
+    group: GroupProcesses,
+    faults: Iterable[Fault],
+    invariants: Iterable[str] = CHECKED,
+    application: ApplicationOf | None = None,
 ) -> str:
+    events, problems = await make_history(group, faults, application)
+    with (
+        patch.object(checker, "COMMITS_LOST_MAX_NS", COMMITS_LOST_MAX_NS),
+        patch.object(checker, "LATE_MAX_NS", LATE_MAX_NS),
+    ):
+        broken = [f"{name}: {text}" for name, text in check(events, invariants)] + problems
+    assert not broken, "\n".join(broken[:20])
+    return summary(events)
+
+
+async def make_history(
+    group: GroupProcesses, faults: Iterable[Fault], application: ApplicationOf | None = None
+) -> tuple[list[Event], list[str]]:
+    """What happened, and what the clients did not like."""
     path = group.directory / "history.jsonl"
     async with GroupControl(group) as control:
         with History(path) as history:
             load = Workload(group, history)
+            beside = application(group, history) if application is not None else None
             try:
                 await control.master(in_sync=len(group.ids))
                 await load.start()
+                if beside is not None:
+                    await beside.start()
                 trial = Trial(group, control, load, history)
                 for fault in faults:
                     await load.more(100)
                     await fault(trial)
                     await load.look_at_positions()
                     await trial.heal()
+                    if beside is not None:
+                        await beside.disturb()
                 await load.more(50)
                 await load.stop_sending()
                 await load.caught_up()
+                if beside is not None:
+                    await beside.finish(load.positions)
                 await settle(control, history)
                 await load.drain()
             finally:
+                if beside is not None:
+                    await beside.close()
                 await load.close()
             note_masters(group, history)
-    events = list(read_history([path]))
-    with patch.object(checker, "COMMITS_LOST_MAX_NS", COMMITS_LOST_MAX_NS):
-        broken = [f"{name}: {text}" for name, text in check(events, invariants)] + load.problems
-    assert not broken, "\n".join(broken[:20])
-    return summary(events)
+    return list(read_history([path])), load.problems + (beside.problems if beside is not None else [])
 
 
 async def settle(control: GroupControl, history: History) -> None:

@@ -19,9 +19,8 @@ BODY = "x" * 4000
 FILES_FULL = 3
 SENT_COUNT = FILES_FULL * LOG_FILE_SIZE // len(BODY) + 100
 SMALL_FILES = {"mappedFileSizeCommitLog": str(LOG_FILE_SIZE)}
-CATCH_UP_SECONDS = (
-    60  # a Java slave reports for the first time after 5 s, and learns its master by registering
-)
+# A Java slave reports for the first time after 5 s, and learns its master by registering
+CATCH_UP_SECONDS = 60
 
 
 def end_of_log(server: ServerProcess) -> int:

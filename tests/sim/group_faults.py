@@ -20,9 +20,8 @@ FAULT_EVERY = 150  # milliseconds on average
 OPERATOR_EVERY = 60
 OPERATES = 0.05  # chance that an operator changes something each time
 BROKERS_MAX = 5
-FORCE_AFTER = (
-    1_500  # milliseconds without a master after which an operator accepts a loss, where one may happen
-)
+# Milliseconds without a master after which an operator accepts a loss, where one may happen
+FORCE_AFTER = 1_500
 
 
 class Trouble:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import socket
 import time
@@ -230,6 +231,21 @@ def test_security_token_is_sent_and_signed() -> None:
     assert "SecurityToken" not in plain
     assert (tokened["AccessKey"], tokened["SecurityToken"]) == ("ak", "st")
     assert tokened["Signature"] != plain["Signature"]
+
+
+def test_what_is_loaded_is_left_out_of_later_collections(monkeypatch: pytest.MonkeyPatch) -> None:
+    from cometmq.spark import worker_garbage
+
+    monkeypatch.setattr(worker_garbage, "_settled_pid", 0)
+    gc.unfreeze()
+    try:
+        worker_garbage.settle()
+        frozen = gc.get_freeze_count()
+        assert frozen > 10_000
+        worker_garbage.settle()  # once in a process
+        assert gc.get_freeze_count() <= frozen
+    finally:
+        gc.unfreeze()
 
 
 # -- store directories -----------------------------------------------------------------------------------

@@ -101,16 +101,38 @@ class Broker:
     ) -> None:
         self.config = config.resolve()
         self.now_ms = now_ms
-        self.periodic = Periodic()
+        self.store = store or MessageStore(config.store_config(), now_ms=now_ms)
         self.files = files or ConfigFiles(Path(config.config_dir))
+        self.periodic = Periodic()
+        # It cannot go on; who runs this broker ends the process.
+        self.on_fail: Callable[[int], None] = lambda exit_code: None
+        self._make_counters()
+        self._make_tables()
+        self._make_network()
+        self._make_workers()
+        # Known from start() on
+        self.acl: AccessControl | None = None
+        self.store_host = b""  # brokerIP1:listenPort as records carry it
+        self.boot_timestamp_ms = 0
+        self.recovery: RecoveryReport | None = None
+        self.server: RemotingServer | None = None
+        self.fast_server: RemotingServer | None = None
+        self.plain_sends: PlainSendPath | None = None
+        self._masters_work = False
+        self._join()
+
+    def _make_counters(self) -> None:
+        config = self.config
         self.counters = BrokerCounters()
         self.net_metrics = NetMetrics()
         self.flow_control = FlowControl(config)
-        self.durability = Durability(self)
-        self.store = store or MessageStore(config.store_config(), now_ms=now_ms)
         self.stats = BrokerStats(
-            config.broker_cluster_name, queue_stats=config.enable_detail_stat, now_ms=now_ms
+            config.broker_cluster_name, queue_stats=config.enable_detail_stat, now_ms=self.now_ms
         )
+
+    def _make_tables(self) -> None:
+        """What the broker knows: topics, groups, offsets, filters, clients, locks."""
+        config, now_ms = self.config, self.now_ms
         self.topics = Topics(config, now_ms=now_ms)
         self.groups = SubscriptionGroups(
             auto_create=lambda: config.auto_create_subscription_group,
@@ -128,14 +150,19 @@ class Broker:
         self.producers = Producers(now_ms=now_ms)
         self.consumers = Consumers(now_ms=now_ms)
         self.locks = QueueLocks(live_ms_max=lock_live_ms(config.system_properties), now_ms=now_ms)
+
+    def _make_network(self) -> None:
+        frame_size_max = frame_size_from(self.config.system_properties)
+        self.net_config = NetConfig.from_settings(self.config, frame_size_max=frame_size_max)
+        self.tls = TlsConfig.load(self.config.system_properties)
+        # To NameServers and masters
+        self.client = RemotingClient(config=self.net_config, now_ms=self.now_ms, tls=self.tls)
+
+    def _make_workers(self) -> None:
+        """What waits or goes on by itself."""
+        self.durability = Durability(self)
         self.held_pulls = HeldPulls(self.store)
         self.pulls = Pulls(self)
-        self.net_config = NetConfig.from_settings(
-            config, frame_size_max=frame_size_from(config.system_properties)
-        )
-        self.tls = TlsConfig.load(config.system_properties)
-        # To NameServers and masters
-        self.client = RemotingClient(config=self.net_config, now_ms=now_ms, tls=self.tls)
         self.registration = Registration(self)
         self.delay = ScheduledMessages(self)
         self.timers = TimedMessages(self)
@@ -146,18 +173,10 @@ class Broker:
             self.replication = self.group = GroupReplication(self)
         else:
             self.replication = Replication(self)
+
+    def _join(self) -> None:
+        """Who hears of whose changes."""
         self.durability.replication = self.replication
-        self.on_fail: Callable[[int], None] = lambda exit_code: (
-            None
-        )  # cannot go on; who runs us ends the process
-        self.acl: AccessControl | None = None
-        self.store_host = b""  # brokerIP1:listenPort as records carry it, known when the port is
-        self.boot_timestamp_ms = 0
-        self.recovery: RecoveryReport | None = None
-        self.server: RemotingServer | None = None
-        self.fast_server: RemotingServer | None = None
-        self.plain_sends: PlainSendPath | None = None
-        self._masters_work = False
         self.topics.on_change = self._topics_changed
         housekeeping.join(self)
         if self.group is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from cometmq.client.client import Client
 
 MASTER_ID = 0
+# What a new replica has from the others; the last ones only where they are not the defaults.
 NEW_REPLICA_KEYS = (
     "brokerClusterName",
     "brokerName",
@@ -22,7 +24,10 @@ NEW_REPLICA_KEYS = (
     "controllerPeers",
     "brokerRole",
     "flushDiskType",
+    "mappedFileSizeCommitLog",
 )
+SHARED_PREFIXES = ("ha", "controller", "minInSync", "acl")
+OWN_KEYS = ("haListenPort", "haMasterAddress", "haBootId", "controllerSelfId", "controllerStorePath")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -80,11 +85,18 @@ def run(args: argparse.Namespace) -> int:
 async def show_status(client: Client, args: argparse.Namespace) -> Output:
     """Works with brokers of RocketMQ 4.9 as well: for those it needs nothing but their runtime figures."""
     info = await client.admin.cluster_info()
+    if args.broker:
+        _check_known(info.broker_addr_table, args.broker)
     rows: list[dict[str, Any]] = []
     for name, broker in sorted(info.broker_addr_table.items()):
         if args.broker in (None, name):
             rows += await _group(client, name, dict(broker.broker_addrs))
-    return Listing(rows, empty="no such broker is registered" if args.broker else "no broker is registered")
+    return Listing(rows, empty="no broker is registered")
+
+
+def _check_known(table: Mapping[str, object], broker: str) -> None:
+    if broker not in table:
+        raise ClientError(f"no broker {broker!r}; there are: {', '.join(table) or 'none'}")
 
 
 async def _group(client: Client, name: str, addresses: dict[int, str]) -> list[dict[str, Any]]:
@@ -133,6 +145,8 @@ def _role(found: dict[str, Any] | None) -> str | None:
     if found is None:
         return None
     standing = found["standing"]
+    if found.get("refusal"):
+        return "removed"
     return str(found["role"]).lower() + (
         f" ({standing.lower()})" if standing not in (None, "SERVING") else ""
     )
@@ -185,10 +199,7 @@ async def switch_master(client: Client, args: argparse.Namespace) -> Output:
 async def add_replica(client: Client, args: argparse.Namespace) -> Output:
     """A replica needs the group's name and its controllers; everything else it copies from the master."""
     info = await client.admin.cluster_info()
-    if args.broker not in info.broker_addr_table:
-        raise ClientError(
-            f"no broker {args.broker!r}; there are: {', '.join(info.broker_addr_table) or 'none'}"
-        )
+    _check_known(info.broker_addr_table, args.broker)
     address = next(iter(info.broker_addr_table[args.broker].broker_addrs.values()))
     status = await client.admin.ha_status(address)
     if status is None:
@@ -198,16 +209,27 @@ async def add_replica(client: Client, args: argparse.Namespace) -> Output:
     if args.id in {int(status["replicaId"]), *map(int, status["followers"]), *status["syncSet"]}:
         raise ClientError(f"The number {args.id} is used by a replica of the group already.")
     theirs = await client.admin.broker_config(address)
-    settings = {key: theirs[key] for key in NEW_REPLICA_KEYS if theirs.get(key)}
-    settings |= {
+    settings = _shared_settings(theirs) | {
         "enableControllerMode": "true",
         "brokerId": str(args.id),
         "listenPort": str(args.port),
         "storePathRootDir": args.store,
-        "mappedFileSizeCommitLog": theirs.get("mappedFileSizeCommitLog", str(1 << 30)),
     }
     path = await asyncio.to_thread(_write_settings, args, settings)
     return Done(f"start it with: cometmq broker -c {path}", {"config": str(path), "settings": settings})
+
+
+def _shared_settings(theirs: Mapping[str, str]) -> dict[str, str]:
+    """Leases and timeouts must be the same in a whole group."""
+    from cometmq.broker.config import BrokerConfig
+
+    defaults = BrokerConfig().as_properties()
+    changed = {
+        key: value
+        for key, value in theirs.items()
+        if key.startswith(SHARED_PREFIXES) and key not in OWN_KEYS and value and value != defaults.get(key)
+    }
+    return changed | {key: theirs[key] for key in NEW_REPLICA_KEYS if theirs.get(key)}
 
 
 def _write_settings(args: argparse.Namespace, settings: dict[str, str]) -> Path:

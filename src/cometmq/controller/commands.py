@@ -186,11 +186,21 @@ def _follow_size(record: GroupRecord) -> None:
 
 def _remove(record: GroupRecord, replica: int) -> Outcome:
     if not record.state.remove(replica):
-        return Outcome(False, f"replica {replica} is the master, a member that counts, or not registered")
+        return Outcome(False, _why_not_removed(record.state, replica))
     record.addresses.pop(replica, None)
     record.removed.add(replica)
     _follow_size(record)
     return Outcome(True)
+
+
+def _why_not_removed(state: GroupState, replica: int) -> str:
+    if replica not in state.stores:
+        return f"There is no replica {replica}; there are {', '.join(map(str, sorted(state.stores)))}."
+    if replica == state.view.master:
+        return f"Replica {replica} is the master; switch to another one first."
+    if state.is_quorum and replica in state.view.sync_set:
+        return f"Replica {replica} is in sync and counts for the quorum; stop it and wait until it has left the set."
+    return f"Without replica {replica} fewer than {state.min_in_sync} would have every confirmed message."
 
 
 def _set_config(record: GroupRecord, command: SetConfig) -> Outcome:

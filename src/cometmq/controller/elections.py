@@ -39,9 +39,8 @@ class Report(NamedTuple):
     epoch: int  # of the view that the replica acts on, whoever is master in it
     last_epoch: int  # of its log
     max_offset: int
-    master_silence: int = (
-        0  # since the last frame of the master of that epoch, or since it learned of the epoch
-    )
+    # Since the last frame of the master of that epoch, or since it learned of the epoch
+    master_silence: int = 0
     stream_closed: bool = False  # its stream from the master of that epoch was closed and not opened again
 
 

@@ -30,9 +30,8 @@ class GroupView(NamedTuple):
 @dataclass(slots=True)
 class GroupState:
     view: GroupView = field(default_factory=GroupView)
-    eligible: frozenset[int] = (
-        NOBODY  # left the in-sync set while it was too small: they have every confirmed byte
-    )
+    # Left the in-sync set while it was too small: they have every confirmed byte
+    eligible: frozenset[int] = NOBODY
     stores: dict[int, str] = field(default_factory=dict)  # replica id -> id of its store
     was_full: bool = False  # the in-sync set was once large enough: something may be confirmed
 

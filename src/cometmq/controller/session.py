@@ -81,6 +81,7 @@ class ControllerSession:
         self._beats = RemotingClient({ControllerCode.ROLE_CHANGED: self._pushed}, config=net)
         self._calls = RemotingClient(config=net)
         self._rotation = itertools.cycle(self.peers)
+        self.refusal = ""  # why the controllers do not want us
         self._unanswered = ""  # who did not answer last: somebody else is asked next
         self._task: asyncio.Task[None] | None = None
 
@@ -247,8 +248,16 @@ class ControllerSession:
             self._lost(address)
             return False
         else:
-            log.warning("heartbeat refused by controller=%s: %s", address, answer.remark)
+            self._refused(address, answer.remark or "no reason given")
         return True
+
+    def _refused(self, address: str, why: str) -> None:
+        """Most likely for ever: an operator has removed us."""
+        if why != self.refusal:
+            log.error(
+                "event=REFUSED this replica does not belong to its group: %s controller=%s", why, address
+            )
+        self.refusal = why
 
     async def _register_again(self) -> None:
         """The controllers do not know us (their group is new): what we said at our start still holds."""
@@ -262,6 +271,7 @@ class ControllerSession:
     def _answered(self, answer: RemotingCommand, sent: int) -> None:
         body = self._take(answer)
         self.answered_at = sent
+        self.refusal = ""
         granted = body.lease and body.view.master == self.identity.replica_id
         if granted:
             self.lease_until = max(self.lease_until, sent + self._times.lease)

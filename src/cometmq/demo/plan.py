@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 TOPIC = "registrations"  # what the service sends: one message a user
-STEPS_TOPIC = (
-    "registration-steps"  # what the followers send when they are done: tag is the step, key the user
-)
+# What the followers send when they are done: tag is the step, key the user
+STEPS_TOPIC = "registration-steps"
 REGISTER = "register"
 FOLLOWERS = ("sms", "push", "coupon")
 STEPS = (REGISTER, *FOLLOWERS)

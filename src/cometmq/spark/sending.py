@@ -43,9 +43,8 @@ REFUSED_FOR_NOW = frozenset(
 )
 COMPRESSION_LEVEL = 5
 BATCH_COUNT_MAX = 2000  # messages
-ITEM_EXTRA_SIZE = (
-    22 + 91
-)  # bytes a message of a batch costs besides body and properties, on the wire and stored
+# Bytes a message of a batch costs besides body and properties, on the wire and stored
+ITEM_EXTRA_SIZE = 22 + 91
 _ITEM_HEAD = struct.Struct(">iiiii")
 _SHORT = struct.Struct(">h")
 

@@ -23,13 +23,11 @@ class Dispatch:
     def __init__(
         self, commit_log: CommitLog, table: QueueTable, watches: Watches, log_cut: LogCut, *, raw: bool
     ) -> None:
-        self.raw = (
-            raw  # the log is copied from a master byte by byte: its end may be in the middle of a record
-        )
+        # The log is copied from a master byte by byte: its end may be in the middle of a record
+        self.raw = raw
         self.offset = 0  # physical offset up to which queues and index are complete
-        self.confirmed: int | None = (
-            None  # queues know records below this offset only; None: all (no replica)
-        )
+        # Queues know records below this offset only; None: all (no replica)
+        self.confirmed: int | None = None
         self.error: StoreError | None = None
         self._log = commit_log
         self._table = table

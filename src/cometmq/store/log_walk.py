@@ -24,9 +24,8 @@ from cometmq.store.scan_cy import (
 )
 
 CHUNK_SIZE = 32 << 20  # bytes per step, for progress and for little memory; larger than any record
-SEARCH_SIZE = (
-    1 << 20
-)  # bytes copied at a time to look for a magic number: much faster than a search in the map
+# Bytes copied at a time to look for a magic number: much faster than a search in the map
+SEARCH_SIZE = 1 << 20
 CUT_REASON = REASONS[1]
 ZERO_REASON = "the bytes are zero although good records follow"
 

@@ -2,7 +2,7 @@
 
 Long runs of adjacent records are slices of the map, nothing is copied. Short runs (many queues are written at the
 same time) are copied together when they are surely in memory: a slice costs more than copying a few kilobytes
-(docs/decisions/004-short-runs-are-copied.md).
+(docs/decisions/003-short-runs-are-copied.md).
 
 Every record is compared with the entry that leads to it before anybody gets it: a damaged ConsumeQueue entry is
 made anew from the log (`queue_repair`), and a record that belongs elsewhere is never handed out. What is on disk
@@ -40,9 +40,8 @@ from cometmq.store.queue_table import QueueTable
 from cometmq.store.residency import is_resident
 
 GATHER_RUN_SIZE_MAX = 16_384  # bytes; shorter runs on average are copied together
-COLD_SPAN_MAX = (
-    4 << 20
-)  # bytes; records this close to each other are read from disk with what lies between them
+# Bytes; records this close to each other are read from disk with what lies between them
+COLD_SPAN_MAX = 4 << 20
 FILTER_ENTRIES_MAX = 800  # entries looked at for one request, unless more messages are wanted
 
 _ENTRY = struct.Struct(">qiq")

@@ -51,7 +51,8 @@ from cometmq.store.scan_cy import (
 
 RECOVERED_FILES = 3  # files that are checked after an orderly stop
 INDEX_FILES_BACK_MAX = 3  # files that recovery goes back further for the sake of the index
-MENDED_TAILS_MAX = 100  # last entries that are looked for in the log: many wrong ones are left over, not damaged
+# Last entries that are looked for in the log: many wrong ones are left over, not damaged
+MENDED_TAILS_MAX = 100
 
 FOREIGN_REASONS = frozenset(REASONS[number] for number in (MAGIC, LENGTH, POSITION))
 

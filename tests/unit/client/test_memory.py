@@ -10,9 +10,8 @@ from cometmq import Client, Message, ReceivedMessage, StartFrom
 from cometmq.testing import LocalBroker, eventually
 
 ROUND = 3_000
-GROWTH_MAX = (
-    512 * 1024
-)  # bytes per round after the first ones; the messages themselves have three times as much
+# Bytes per round after the first ones; the messages themselves have three times as much
+GROWTH_MAX = 512 * 1024
 
 
 def test_sending_and_consuming_leaves_nothing_behind() -> None:

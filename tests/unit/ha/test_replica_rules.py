@@ -161,3 +161,21 @@ def test_what_is_kept_as_confirmed_is_on_this_disk() -> None:
     assert (replica.confirm, replica.confirm_to_keep) == (8, 0)
     replica.log.flush()
     assert replica.confirm_to_keep == 8
+
+
+def test_a_follower_that_only_shakes_hands_leaves_the_set() -> None:
+    """Its disk is full: it takes nothing, reconnects, acknowledges what it has, and would hold up everybody."""
+    replica = master(1, 2, 3)
+    follow(replica, 2, 0)
+    follow(replica, 3, 0)
+    replica.append(record(1), 2)
+    for now in range(3, 10_000, 100):
+        follow(replica, 2, 0, session=now, now=now)
+        follow(replica, 3, 8, session=now, now=now)
+        replica.tick(now)
+        found = proposals(replica)
+        if found:
+            assert found[0].members == {1, 3}
+            assert now >= replica.times.catch_up
+            return
+    raise AssertionError("it stayed in the set")

@@ -1,1 +1,1 @@
-"""Replication between the brokers of one group: the master/slave protocol of RocketMQ 4.9."""
+"""Replication in a group of brokers: master and slave of RocketMQ 4.9, and groups that elect their master."""

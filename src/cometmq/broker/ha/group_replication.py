@@ -14,12 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cometmq.broker.ha.acknowledgements import Acknowledgements
+from cometmq.broker.ha.full_disk import LOOK_MS, FullDisk
 from cometmq.broker.ha.guard import GroupGuard
 from cometmq.broker.ha.member import Member
 from cometmq.broker.ha.member_files import MemberFiles, refuse_dledger_store
 from cometmq.broker.ha.meta_items import Item, MetaItems
 from cometmq.broker.ha.meta_stream import MetaStream
 from cometmq.broker.ha.peer_link import PeerLink
+from cometmq.broker.ha.provisional_offsets import ProvisionalOffsets
 from cometmq.broker.ha.replica_state import ReplicaRole
 from cometmq.broker.ha.roles import BrokerRoles
 from cometmq.broker.ha.server import HaServer
@@ -58,6 +60,7 @@ class GroupReplication:
         self.files: MemberFiles | None = None
         self._member: Member | None = None
         self._meta: MetaStream | None = None
+        self.provisional = ProvisionalOffsets()
         self.guard = GroupGuard(broker, self)
         self._held: tuple[int, list[Item]] | None = None  # offsets, and what must be confirmed before they go
         self._joining: asyncio.Task[None] | None = None
@@ -119,6 +122,8 @@ class GroupReplication:
 
     def start(self) -> None:
         self._broker.periodic.every(lambda: self._broker.config.ha_meta_interval_ms, self._publish_offsets)
+        full_disk = FullDisk(self._broker.store, lambda: self.member, self.hand_over)
+        self._broker.periodic.every(LOOK_MS, full_disk.look)
         self._loop = asyncio.get_running_loop()
         self._joining = self._loop.create_task(self._join(), name="ha-join")
 
@@ -204,7 +209,10 @@ class GroupReplication:
         if not self.member.is_master:
             self._held = None
             self._broker.offsets.changed = set()
+            self.meta.offer(self.provisional)
             return
+        if self.provisional:
+            self.provisional.merge_into(self._broker.offsets)
         items, confirmed = self.meta.items, self.member.core.confirm
         self.meta.publish(items.locks() + items.changed_access())
         if self._held is None:
@@ -237,6 +245,8 @@ class GroupReplication:
         member, core = self.member, self.member.core
         if core.role is not ReplicaRole.MASTER or member.session is None:
             return f"this broker is not the master of its group; the master is {member.master_address or 'unknown'}"
+        if preferred and (problem := self._why_not(preferred)):
+            return problem
         epoch = core.epoch
         log.warning("event=HANDING_OVER epoch=%d preferred=%d", epoch, preferred)
         core.resign()
@@ -253,6 +263,16 @@ class GroupReplication:
         finally:
             if core.role is ReplicaRole.MASTER and core.epoch == epoch:
                 core.stay()
+
+    def _why_not(self, replica_id: int) -> str | None:
+        """Why this replica cannot be the next master."""
+        core = self.member.core
+        if replica_id == core.me:
+            return f"replica {replica_id} is the master already"
+        if replica_id not in core.view.sync_set:
+            others = ", ".join(map(str, sorted(core.view.sync_set - {core.me})))
+            return f"replica {replica_id} is not in sync; in sync beside the master: {others or 'none'}"
+        return None
 
     def _log_was_cut(self) -> None:
         """Offsets beyond the ends of queues would make consumers and delay levels skip what comes there."""
@@ -300,6 +320,7 @@ class GroupReplication:
             "forwarded": self.guard.forwarded,
             "followers": followers,
             "controllers": list(self.controller_config.peers.values()),
+            "refusal": member.session.refusal if member.session is not None else "",
             "controllerLeader": member.session.leader_address if member.session is not None else "",
         }
 

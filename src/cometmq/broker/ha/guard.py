@@ -95,9 +95,13 @@ class GroupGuard:
             return handler(connection, command)
         if core.resigning or self._group.roles.forwards:
             return self._elsewhere(handler, connection, command)
-        return handler(
-            connection, command
-        )  # it refuses sends itself, naming the master; offsets are as in 4.9
+        if command.code == RequestCode.UPDATE_CONSUMER_OFFSET and not self._is_news(command):
+            return command.response()
+        return handler(connection, command)  # it refuses sends itself, naming the master
+
+    def _is_news(self, command: RemotingCommand) -> bool:
+        """A commit here is provisional, and only a larger offset than the known one counts."""
+        return self._group.provisional.note(command, self._broker.offsets)
 
     async def _elsewhere(self, handler: Handler, connection: Connection, command: RemotingCommand) -> Answer:
         """Wait for the next master and pass the request on; if we stay master after all, serve it."""

@@ -71,7 +71,11 @@ class InSyncSet:
         if hello.session <= self._sessions.get(hello.sender, -1):
             return  # an old one that was on its way
         self._sessions[hello.sender] = hello.session
-        self.streams[hello.sender] = FollowerStream(hello.session, replica.view.set_version, replica.now)
+        stream = FollowerStream(hello.session, replica.view.set_version, replica.now)
+        if (before := self.streams.get(hello.sender)) is not None:
+            # Shaking hands again and again is no progress: a full disk lets a follower do nothing else.
+            stream.caught_up_at, stream.target = before.caught_up_at, before.target
+        self.streams[hello.sender] = stream
         replica.send(
             hello.sender,
             Welcome(replica.me, hello.session, replica.epoch, log.epochs, log.max_offset, log.min_offset),
@@ -179,7 +183,7 @@ class InSyncSet:
 
     def _may_join(self, follower: int) -> bool:
         stream = self.streams.get(follower)
-        if stream is None or not self._is_live(stream):
+        if stream is None or not self._is_live(stream) or not self._keeps_up(stream):
             return False
         return self._acknowledged(follower) >= self._settled
 
@@ -189,7 +193,10 @@ class InSyncSet:
         if stream is None:
             return now - self.led_since < times.drop  # it may not have found us yet
         # One that has just shaken hands has not acknowledged.
-        return now - stream.heard_at < times.drop and now - stream.caught_up_at < times.catch_up
+        return now - stream.heard_at < times.drop and self._keeps_up(stream)
+
+    def _keeps_up(self, stream: FollowerStream) -> bool:
+        return self._replica.now - stream.caught_up_at < self._replica.times.catch_up
 
     def _is_live(self, stream: FollowerStream) -> bool:
         return stream.acked >= 0 and self._replica.now - stream.heard_at < self._replica.times.drop

@@ -10,6 +10,7 @@ Connections are kept by ``Peers``. Loop thread only.
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
@@ -256,8 +257,11 @@ class Member:
             self._saving.add_done_callback(self._confirmed_saved)
 
     def _confirmed_saved(self, saving: asyncio.Future[None]) -> None:
-        if not saving.cancelled() and saving.exception() is not None:
-            self.fail(saving.exception())
+        if saving.cancelled() or (error := saving.exception()) is None:
+            return
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return  # only a hint, and nothing is wrong with the old one; whoever needs the room will complain
+        self.fail(error)
 
     def _mind_fence(self, now: int) -> None:
         """A master that has had no lease for a while and may not append is no address for clients."""

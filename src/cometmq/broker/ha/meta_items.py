@@ -14,6 +14,7 @@ import msgspec
 
 from cometmq.broker.delay import DELAY_OFFSET_FILE
 from cometmq.broker.groups import GROUPS_FILE
+from cometmq.broker.ha import provisional_offsets
 from cometmq.broker.timers import TIMER_OFFSET_FILE
 from cometmq.broker.topics import TOPICS_FILE
 from cometmq.protocol import json_java
@@ -156,6 +157,10 @@ class MetaItems:
             self._broker.offsets.assign(
                 group, topic, {int(number): offset for number, offset in queues.items()}
             )
+
+    def _apply_provisional_offsets(self, item: Item) -> None:
+        """On the master: from a replica that served consumers while nobody was master."""
+        provisional_offsets.merge(self._broker.offsets, item["table"])
 
     def _apply_delays(self, item: Item) -> None:
         broker = self._broker

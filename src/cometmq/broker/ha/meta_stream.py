@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from cometmq.broker.ha.meta_items import Item, MetaItems
+from cometmq.broker.ha.provisional_offsets import PROVISIONAL_OFFSETS
 from cometmq.broker.ha.replica_state import ReplicaRole
 from cometmq.broker.ha.wire2 import FrameType, WireFrame
 
 if TYPE_CHECKING:
     from cometmq.broker.ha.member import Member
     from cometmq.broker.ha.peer_link import PeerLink
+    from cometmq.broker.ha.provisional_offsets import ProvisionalOffsets
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +37,8 @@ class MetaStream:
             int, int
         ] = {}  # follower -> the last one it was sent: others' snapshots have numbers too
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
+        self._offered_on: PeerLink | None = None
+        self._offer_taken: Callable[[], None] = lambda: None
 
     # -- master ---------------------------------------------------------------------------------------------------
 
@@ -100,14 +104,42 @@ class MetaStream:
         """Everything up to this number that was meant for it."""
         return self._acknowledged.get(member, -1) >= min(sequence, self._sent.get(member, sequence))
 
+    def offered(self, link: PeerLink, frame: WireFrame) -> None:
+        """A follower has offsets that were committed there while nobody was master."""
+        if self._member.core.role is ReplicaRole.MASTER and frame.epoch == self._member.core.epoch:
+            self._apply(link, frame, only=PROVISIONAL_OFFSETS)
+
     # -- follower -------------------------------------------------------------------------------------------------
+
+    def offer(self, provisional: ProvisionalOffsets) -> None:
+        link, epoch = self._member.peers.master_link, self._member.core.epoch
+        if self._member.core.role is not ReplicaRole.FOLLOWER or link is None or not link.welcomed:
+            return
+        if self._offered_on is not link:
+            provisional.lost()
+        item = provisional.send()
+        if item is not None:
+            self._offered_on, self._offer_taken = link, provisional.taken
+            link.send(FrameType.META, epoch, body=msgspec.json.encode(item))
+            link.flush()
+
+    def taken(self, link: PeerLink) -> None:
+        """The master has what we offered."""
+        if link is self._offered_on:
+            self._offer_taken()
 
     def received(self, link: PeerLink, frame: WireFrame) -> None:
         core = self._member.core
         if core.role is not ReplicaRole.FOLLOWER or frame.epoch != core.epoch:
             return
+        self._apply(link, frame)
+
+    def _apply(self, link: PeerLink, frame: WireFrame, only: str = "") -> None:
         try:
-            self.items.apply(msgspec.json.decode(frame.body))
+            item = msgspec.json.decode(frame.body)
+            if only and item["kind"] != only:
+                raise ValueError(f"a follower sends {item['kind']}")
+            self.items.apply(item)
         except (KeyError, ValueError, TypeError, OSError) as error:
             log.error("metadata not applied: %s", error, exc_info=error)
             link.close("metadata that cannot be applied")

@@ -208,8 +208,11 @@ class Peers:
             return Ack(link.replica_id, link.session, frame.epoch, frame.offset, flushed)
         if kind == FrameType.FENCE:
             return Fence(link.replica_id, link.session, frame.epoch)
-        if kind == FrameType.METAACK and self._member.meta is not None:
-            self._member.meta.acknowledged(link, frame)
+        if self._member.meta is not None:
+            if kind == FrameType.METAACK:
+                self._member.meta.acknowledged(link, frame)
+            elif kind == FrameType.META:
+                self._member.meta.offered(link, frame)
         return None
 
     def _from_master(self, link: PeerLink, frame: WireFrame) -> Frame | None:
@@ -225,8 +228,11 @@ class Peers:
                            int(fields.get("minOffset", 0)))  # fmt: skip
         if frame.type == FrameType.FENCE:
             return Fence(link.replica_id, session, frame.epoch)
-        if frame.type == FrameType.META and self._member.meta is not None:
-            self._member.meta.received(link, frame)
+        if self._member.meta is not None:
+            if frame.type == FrameType.META:
+                self._member.meta.received(link, frame)
+            elif frame.type == FrameType.METAACK:
+                self._member.meta.taken(link)
         return None
 
     def _hello(self, link: PeerLink, frame: WireFrame) -> Hello:

@@ -26,9 +26,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-QUEUE_NUMS_MAX = (
-    65_536  # of one topic on one broker; the original has no limit, and walks all of them when asked
-)
+# Of one topic on one broker; the original has no limit, and walks all of them when asked
+QUEUE_NUMS_MAX = 65_536
 NOT_SET = "not set any response code"  # remark of some successful answers; tools print it
 SLAVE = "Can't modify topic or subscription group from slave broker, please execute it from master broker."
 

@@ -62,9 +62,8 @@ class ProcessQueue:
         self.last_consume_ms = now_ms
         self.suggested_broker_id = 0
         self.unlock_tries = 0
-        self.room: asyncio.Event | None = (
-            None  # set when there is room again, while the pull loop waits for it
-        )
+        # Set when there is room again, while the pull loop waits for it
+        self.room: asyncio.Event | None = None
         self.pull_task: asyncio.Task[None] | None = None
 
     def put(self, messages: Iterable[ReceivedMessage]) -> list[ReceivedMessage]:

@@ -123,7 +123,7 @@ def archive(
             _run(spark, job, result, on_batch, on_lag)
             break
         except ClientError as error:
-            if attempt == START_ATTEMPTS or STARTED_SLOWLY not in str(error):
+            if attempt == START_ATTEMPTS or STARTED_SLOWLY not in f"{error} {error.__cause__}":
                 raise
             log.warning("attempt %d: %s", attempt, error)
     return result

@@ -14,6 +14,7 @@ from cometmq.errors import ClientError, CometMQError
 _OWN = re.compile(r"^(?:\S+: )?cometmq(?:\.\w+)+: (.+)$", re.MULTILINE)
 _SPARK_CODE = re.compile(r"^\[(?P<code>[A-Z_.]+)\] (?P<text>.*)$", re.MULTILINE)
 _STATE = re.compile(r" SQLSTATE: \w+.*$")
+_JAVA = re.compile(r"^: (?P<kind>[\w.$]+): (?P<text>.+)$", re.MULTILINE)  # behind py4j's "An error occurred"
 _QUERY = re.compile(r"^Query \[[^\]]*\] terminated with exception: ")
 
 
@@ -25,6 +26,8 @@ def sentence_of(error: BaseException | str) -> str:
     'The topic x is unknown.'
     >>> sentence_of("cometmq.spark.pulls.DataLoss: Messages of t are gone.")
     'Messages of t are gone.'
+    >>> sentence_of("An error occurred while calling o4.load.\\n: org.apache.spark.SparkException: Too late\\n\\tat x")
+    'Too late (Java: SparkException)'
     """
     text = str(error)
     own = _OWN.findall(text)
@@ -34,6 +37,9 @@ def sentence_of(error: BaseException | str) -> str:
     if found:
         text = _QUERY.sub("", _STATE.sub("", found["text"]).strip())
         return f"{text} (Spark: {found['code']})"
+    java = _JAVA.search(text)
+    if java:
+        return f"{java['text'].strip()} (Java: {java['kind'].rpartition('.')[2]})"
     return text.strip().partition("\n")[0]
 
 
