@@ -20,7 +20,7 @@ from collections.abc import Iterator
 
 from cometmq.store.commit_log import CommitLog
 from cometmq.store.config import StoreConfig
-from cometmq.store.consume_queue import ConsumeQueue
+from cometmq.store.consume_queue import ConsumeQueue, QueueEntry
 from cometmq.store.consume_queue_ext import is_address
 from cometmq.store.mapped_file import MappedFile
 from cometmq.store.model import GetResult, GetStatus, MessageFilter
@@ -77,22 +77,20 @@ class QueueReader:
         if queue_offset > high:
             return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
         limits = self._limits(max_count, max_bytes)
-        if not warmed and self._may_be_cold(queue, queue_offset, limits):
+        first = queue.entry(queue_offset)
+        memory_from = max(self.own_from, limits.disk_below)
+        if not warmed and first is not None and first.physical_offset < memory_from:
             result = GetResult(GetStatus.NO_MATCHED_MESSAGE, queue_offset, low, high)
-            runs = self._scan(queue, queue_offset, limits, message_filter, result, checked=False)
+            runs = self._scan(queue, queue_offset, limits, message_filter, result, None)
             if runs:
                 result.cold_parts = [part for part in self._spans(runs) if not is_resident(part)]
             if result.cold:
                 return result
         result = GetResult(GetStatus.NO_MATCHED_MESSAGE, queue_offset, low, high)
-        runs = self._scan(queue, queue_offset, limits, message_filter, result, checked=True)
+        runs = self._scan(queue, queue_offset, limits, message_filter, result, self._log_file(first))
         if result.count and not self._gather(result, runs):
             self._add_slices(result, runs)
         return result
-
-    def _may_be_cold(self, queue: ConsumeQueue, queue_offset: int, limits: Limits) -> bool:
-        first = queue.entry(queue_offset)
-        return first is not None and first.physical_offset < max(self.own_from, limits.disk_below)
 
     def _limits(self, max_count: int, max_bytes: int | None) -> Limits:
         config, log_end = self.config, self._log.end_offset
@@ -121,15 +119,16 @@ class QueueReader:
         limits: Limits,
         message_filter: MessageFilter | None,
         result: GetResult,
-        *,
-        checked: bool,
+        file: MappedFile | None,
     ) -> list[tuple[int, int]]:
-        """Fill in a result, all but the slices; the runs of records that it is made of."""
+        """Fill in a result, all but the slices; the runs of records that it is made of.
+
+        With `file`, the log file of the first record, every entry is checked.
+        """
         position = queue_offset * ENTRY_SIZE
         stop = position + max(FILTER_ENTRIES_MAX, limits.count) * ENTRY_SIZE
         skip_to, last = 0, -1
         runs: list[tuple[int, int]] = []
-        file = self._log_file(queue, position) if checked else None
         while position < min(stop, queue.end):
             found = queue.entries_at(position)
             if found is None:
@@ -145,11 +144,11 @@ class QueueReader:
             position += part.position - at
             result.count, result.size, skip_to = part.count, part.size, part.skip_to
             last = part.last_physical_offset
-            runs += part.runs
+            _join(runs, part.runs)
             if part.full:
                 break
             if part.doubtful:
-                other = self._log_file(queue, position)
+                other = self._log_file(queue.entry(position // ENTRY_SIZE))
                 if other is not None and other is not file:
                     file = other
                 elif removed_to := self._removed_to(queue, position):
@@ -164,11 +163,10 @@ class QueueReader:
         elif skip_to and result.status is GetStatus.NO_MATCHED_MESSAGE:
             result.status = GetStatus.MESSAGE_WAS_REMOVING
         result.suggest_slave = 0 <= last < limits.disk_below
-        return list(_merged(runs)) if checked else runs
+        return runs
 
-    def _log_file(self, queue: ConsumeQueue, position: int) -> MappedFile | None:
-        """The log file to which the entry at a position points; if to none, the last one."""
-        entry = queue.entry(position // ENTRY_SIZE)
+    def _log_file(self, entry: QueueEntry | None) -> MappedFile | None:
+        """The log file to which an entry points; if to none, the last one."""
         found = self._log.file_at(entry.physical_offset) if entry is not None else None
         return found or (self._log.files[-1] if self._log.files else None)
 
@@ -291,6 +289,14 @@ class QueueReader:
                 return bool(matches_ext(unit.tags_code, unit.store_timestamp_ms, unit.bit_map))
             tags_code = unit.tags_code
         return message_filter.matches_tags_code(tags_code)
+
+
+def _join(runs: list[tuple[int, int]], more: list[tuple[int, int]]) -> None:
+    """Add runs; the first of them may go on where the last one ended."""
+    if runs and more and sum(runs[-1]) == more[0][0]:
+        start, size = runs.pop()
+        more = [(start, size + more[0][1]), *more[1:]]
+    runs += more
 
 
 def _merged(chosen: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
