@@ -4,7 +4,7 @@ Theory of operation. Writers only touch mapped memory. LogFlusher notes the end 
 and then publishes it as `flushed_offset`. With ASYNC_FLUSH that happens every 500 ms if four pages are dirty, and
 every 10 s in any case. With SYNC_FLUSH somebody waits: a waiter is (end offset, callback), all waiters that came
 while a sync was running are served by the next one (group commit). Whoever was answered a moment ago is likely to
-send again: a sync begins when as many wait as were there before, or after a fraction of a sync's time. Otherwise the
+send again: a sync begins when as much waits as the last one wrote, or after the time of a sync. Otherwise the
 first to come back would have a sync of its own, and the others wait for two.
 
 A failed sync. After an error the kernel takes the pages for clean although they are not on disk, so a later,
@@ -39,7 +39,7 @@ SYNC_IDLE_S = 0.010  # with SYNC_FLUSH: how long messages that nobody waits for 
 GATHER_SHARE = float(
     os.environ.get("GS", "1.0")
 )  # of the time of a sync: how long the next one waits for those who were just answered
-GATHER_S_MAX = float(os.environ.get("GM", "0.002"))
+GATHER_S_MAX = 0.003
 REPAIR_INTERVAL_S = 1.0
 REWRITE_STEP = 1 << 20  # bytes
 FAILED_SYNC_FILE = "fsync-failed"

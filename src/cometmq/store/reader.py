@@ -77,8 +77,8 @@ class QueueReader:
         if queue_offset > high:
             return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
         limits = self._limits(max_count, max_bytes)
-        first = queue.entry(queue_offset)
         memory_from = max(self.own_from, limits.disk_below)
+        first = queue.entry(queue_offset) if memory_from > limits.log_min else None
         if not warmed and first is not None and first.physical_offset < memory_from:
             result = GetResult(GetStatus.NO_MATCHED_MESSAGE, queue_offset, low, high)
             runs = self._scan(queue, queue_offset, limits, message_filter, result, None)
@@ -166,7 +166,7 @@ class QueueReader:
         return runs
 
     def _log_file(self, entry: QueueEntry | None) -> MappedFile | None:
-        """The log file to which an entry points; if to none, the last one."""
+        """The log file to which an entry points; if to none, the last one: most pulls want what came lately."""
         found = self._log.file_at(entry.physical_offset) if entry is not None else None
         return found or (self._log.files[-1] if self._log.files else None)
 
