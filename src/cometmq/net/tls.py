@@ -103,7 +103,9 @@ def server_context(config: TlsConfig) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     if config.test_mode_enable:
         if config.server_cert_path:
-            log.warning("tls.server.certPath is not used because tls.test.mode.enable is true (its default)")
+            log.warning(
+                "tls.server.certPath is not used: tls.test.mode.enable is true (its default), set it to false"
+            )
         load_self_signed(context)
         return context
     _load_own(context, "server", config.server_cert_path, config.server_key_path, config.server_key_password)

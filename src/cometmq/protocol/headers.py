@@ -13,8 +13,8 @@ from msgspec import field as wire
 
 from cometmq.protocol.codes import RequestCode
 from cometmq.protocol.header import BadHeader as BadHeader
-from cometmq.protocol.header import Fields, Int32, Int64
 from cometmq.protocol.header import Header as Header
+from cometmq.protocol.header import Int32, Int64
 
 if TYPE_CHECKING:
     from cometmq.protocol.command import RemotingCommand
@@ -39,11 +39,6 @@ class SendMessageHeader(Header, kw_only=True):
     max_reconsume_times: Int32 | None = wire(name="maxReconsumeTimes", default=None)
     batch: bool | None = wire(name="batch", default=None)
     broker_name: str | None = wire(name="bname", default=None)
-
-    @staticmethod
-    def decode_v2(ext_fields: Fields | None) -> SendMessageHeader:
-        """Read the one-letter names."""
-        return SendMessageV2Header.decode(ext_fields)
 
     @staticmethod
     def decode_any(command: RemotingCommand) -> SendMessageHeader:

@@ -5,7 +5,6 @@ from __future__ import annotations
 FRAME_SIZE_MAX = 16 * 1024 * 1024  # bytes including the length word: what the Java decoder accepts
 HEADER_SIZE_MAX = 0xFFFFFF  # bytes: the header length has 24 bits (a batch response lists up to 190,000 ids)
 REMARK_SIZE_MAX = 1024 * 1024  # bytes: remarks carry stack traces, never more
-EXT_BLOCK_SIZE_MAX = HEADER_SIZE_MAX  # bytes
 EXT_KEY_SIZE_MAX = 32767  # bytes: the length is an int16
 EXT_FIELD_COUNT_MAX = 1024  # fields: the widest known request has 20
 

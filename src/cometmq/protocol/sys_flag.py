@@ -37,19 +37,6 @@ def compression_bits(kind: CompressionType) -> int:
     return COMPRESSED | kind
 
 
-def transaction_bits(sys_flag: int) -> int:
-    return sys_flag & TRANSACTION_MASK
-
-
-def with_transaction(sys_flag: int, bits: int) -> int:
-    """The same flags with other transaction bits."""
-    return sys_flag & ~TRANSACTION_MASK | bits
-
-
-def is_compressed(sys_flag: int) -> bool:
-    return bool(sys_flag & COMPRESSED)
-
-
 def born_host_size(sys_flag: int) -> int:
     return 20 if sys_flag & BORN_HOST_V6 else 8
 

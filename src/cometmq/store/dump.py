@@ -17,8 +17,6 @@ from cometmq.store.queue_scan_cy import BLANK_SIZE_FIELD, ENTRY_SIZE
 from cometmq.store.read_only import Segment, StoreFiles, Stream
 from cometmq.store.scan_cy import scan_records
 
-BODY_MODES = ("text", "base64", "none")
-
 OnDamage = Callable[[str], None]  # gets a sentence
 
 _SIZE = struct.Struct(">i")

@@ -293,7 +293,9 @@ class LogFlusher:
                 self._rewrite(self.flushed_offset, end)
                 self.flushed_offset = end
         except OSError as error:
-            log.warning("commit log still cannot be synced error=%s", error)
+            log.warning(
+                "commit log still cannot be synced, look at the disk; no messages are taken error=%s", error
+            )
             return
         clear_failed_sync(self.config.store_path_root_dir)
         self.healthy = True

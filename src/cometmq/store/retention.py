@@ -180,7 +180,7 @@ class Retention:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(path)
             except OSError as error:
-                log.error("file cannot be deleted path=%s error=%s", path, error.strerror)
+                log.error("file cannot be deleted, remove it by hand path=%s error=%s", path, error.strerror)
 
 
 def levels_of(config: StoreConfig) -> DiskLevels:

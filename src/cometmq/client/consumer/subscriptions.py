@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from cometmq.client.instance import Instance
-from cometmq.client.namespace import RETRY_PREFIX
 from cometmq.client.subscription import SQL92, Filter, TagFilter
 from cometmq.protocol.bodies.heartbeat import SubscriptionData
 from cometmq.protocol.hashing import tags_code
@@ -74,7 +73,3 @@ class SubscriptionTable:
         if not tags:
             return records
         return [record for record in records if record.tag in tags]
-
-
-def is_retry_topic(topic: str) -> bool:
-    return topic.startswith(RETRY_PREFIX)

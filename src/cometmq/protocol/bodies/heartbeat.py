@@ -9,7 +9,6 @@ from msgspec import field
 from cometmq.protocol.bodies.body import Body, one_of
 
 EXPRESSION_TAG = "TAG"
-EXPRESSION_SQL92 = "SQL92"
 SUBSCRIBE_ALL = "*"
 
 CONSUME_ACTIVELY = "CONSUME_ACTIVELY"

@@ -7,15 +7,10 @@ compares texts.
 from __future__ import annotations
 
 from cometmq.errors import LocalProtocolError
-from cometmq.protocol.bodies.heartbeat import EXPRESSION_TAG, SUBSCRIBE_ALL, SubscriptionData
+from cometmq.protocol.bodies.heartbeat import SUBSCRIBE_ALL, SubscriptionData
 from cometmq.protocol.hashing import tags_code
 
 TAG_SEPARATOR = "||"
-
-
-def is_tag_expression(expression_type: str | None) -> bool:
-    """Tags are the default: no type at all means them."""
-    return not expression_type or expression_type == EXPRESSION_TAG
 
 
 def parse_tags(expression: str | None) -> list[str]:
@@ -54,17 +49,8 @@ class TagFilter:
     def of(cls, data: SubscriptionData) -> TagFilter:
         return cls(frozenset(data.code_set) if data.sub_string != SUBSCRIBE_ALL else frozenset())
 
-    @property
-    def passes_all(self) -> bool:
-        return not self.codes
-
     def matches_tags_code(self, code: int) -> bool:
         return not self.codes or code in self.codes
 
     def matches_record(self, _record: memoryview) -> bool:
         return True
-
-
-def matches_tag(tags: list[str], tag: str | None) -> bool:
-    """The consumer's own check, by text."""
-    return not tags or tag in tags
