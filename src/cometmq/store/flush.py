@@ -36,9 +36,7 @@ from cometmq.store.scan_cy import STOP_BAD, scan_records
 
 PAGE_SIZE = 4096
 SYNC_IDLE_S = 0.010  # with SYNC_FLUSH: how long messages that nobody waits for stay unflushed
-GATHER_SHARE = float(
-    os.environ.get("GS", "1.0")
-)  # of the time of a sync: how long the next one waits for those who were just answered
+GATHER_SHARE = 1.0  # of the time of a sync: how long the next one waits for those who were just answered
 GATHER_S_MAX = 0.003
 REPAIR_INTERVAL_S = 1.0
 REWRITE_STEP = 1 << 20  # bytes
