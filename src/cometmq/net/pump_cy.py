@@ -9,7 +9,7 @@ Frames that the batch path does not take go to the connection, in order, after t
 
 ``Link`` is the transport of one such connection, with the part of asyncio's interface that Connection uses. TLS, clients and
 systems without epoll have the transports of the loop; Connection cannot tell the difference. Loop thread only.
-See docs/decisions/013-pump.md for what this saves.
+See docs/decisions/009-pump.md for what this saves.
 """
 
 from __future__ import annotations
