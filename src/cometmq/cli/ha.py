@@ -134,11 +134,18 @@ def _elected_group(name: str, replicas: list[dict[str, Any]]) -> list[dict[str, 
                 "log to": found["maxOffset"] if found else None,
                 "confirmed": found["confirmOffset"] if found else None,
                 "behind bytes": lag.get("lagBytes"),
-                "behind s": round(lag["lagMs"] / 1000, 1) if lag else None,
+                "behind s": _behind_s(lag, answers=found is not None),
                 "lease": ("yes" if found["lease"] else "no") if found and found["role"] == "MASTER" else None,
             }
         )
     return rows
+
+
+def _behind_s(lag: dict[str, Any], *, answers: bool) -> float | None:
+    """One that does not answer is behind since its master heard of it last, whatever it had then."""
+    if not lag:
+        return None
+    return round(max(lag["lagMs"], 0 if answers else lag.get("silenceMs", 0)) / 1000, 1)
 
 
 def _role(found: dict[str, Any] | None) -> str | None:

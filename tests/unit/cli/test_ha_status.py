@@ -16,7 +16,10 @@ def replica(number: int, role: str, **changes: Any) -> dict[str, Any]:
 
 
 def test_roles_epochs_and_lags_are_shown() -> None:
-    followers = {"2": {"lagBytes": 100, "lagMs": 0}, "3": {"lagBytes": 500, "lagMs": 2500}}
+    followers = {
+        "2": {"lagBytes": 100, "lagMs": 0, "silenceMs": 80},
+        "3": {"lagBytes": 500, "lagMs": 0, "silenceMs": 2500},
+    }
     rows = _elected_group("G", [replica(1, "MASTER", followers=followers), replica(2, "FOLLOWER")])
     assert [
         (row["id"], row["role"], row["in sync"], row["behind bytes"], row["behind s"]) for row in rows
