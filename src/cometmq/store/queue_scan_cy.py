@@ -118,12 +118,11 @@ def collect(
 
 def is_record_of(home: Home, queue_offset: int, physical_offset: int, size: int) -> bool:
     """Does the record of this place and size stand in this log file and belong to this place of the queue?"""
-    at = physical_offset - home.log_start
+    if cython.compiled:
+        return _is_record_of_compiled(home, queue_offset, physical_offset, size)
+    log, at = home.log, physical_offset - home.log_start
     if size < RECORD_SIZE_MIN or at < 0 or physical_offset + size > home.log_end:
         return False
-    if cython.compiled:
-        return _is_record_of_compiled(home, queue_offset, at, size)
-    log = home.log
     found_size, magic, _, queue_id, _, found_offset, found_place, sys_flag = _HEAD.unpack_from(log, at)
     if found_size != size or magic != MESSAGE_MAGIC or found_place != physical_offset:
         return False
@@ -195,56 +194,120 @@ def _collect_python(buffer, start, end, limits, count, size, skip_to, tags_codes
     return Collected(start, count, size, full, skip_to, last, runs, doubtful)
 
 
+if cython.compiled:
+    _Bounds = cython.struct(  # Limits
+        count=cython.longlong,
+        memory_bytes=cython.longlong,
+        memory_count=cython.longlong,
+        disk_bytes=cython.longlong,
+        disk_count=cython.longlong,
+        log_min=cython.longlong,
+        log_end=cython.longlong,
+        disk_below=cython.longlong,
+    )
+    _Place = cython.struct(  # Home
+        log=cython.p_uchar,
+        log_start=cython.longlong,
+        log_end=cython.longlong,
+        queue_start=cython.longlong,
+        topic=cython.p_uchar,
+        topic_size=cython.longlong,
+        queue_id=cython.int,
+        lenient=cython.bint,
+    )
+
+
+@cython.cfunc
+def _take_limits(limits: object, bounds: cython.pointer(_Bounds)) -> object:
+    bounds.count = limits[0]
+    bounds.memory_bytes = limits[1]
+    bounds.memory_count = limits[2]
+    bounds.disk_bytes = limits[3]
+    bounds.disk_count = limits[4]
+    bounds.log_min = limits[5]
+    bounds.log_end = limits[6]
+    bounds.disk_below = limits[7]
+
+
+@cython.cfunc
+def _take_home(home: object, place: cython.pointer(_Place)) -> object:
+    """The pointers are good as long as the caller holds `home`."""
+    view: Py_buffer
+    topic: bytes = home[4]
+    log_end: cython.longlong = home[2]
+    place.log_start = home[1]
+    place.queue_start = home[3]
+    place.topic = cython.cast(cython.p_uchar, cython.cast(cython.p_char, topic))
+    place.topic_size = len(topic)
+    place.queue_id = home[5]
+    place.lenient = home[6]
+    PyObject_GetBuffer(home[0], cython.address(view), PyBUF_SIMPLE)
+    place.log = cython.cast(cython.p_uchar, view.buf)
+    place.log_end = min(log_end, place.log_start + view.len)
+    PyBuffer_Release(cython.address(view))
+
+
 @cython.cfunc
 @cython.exceptval(check=False)
 def _is_true(
-    p: cython.p_uchar,
-    size: cython.longlong,
-    physical_offset: cython.longlong,
+    place: cython.pointer(_Place),
     queue_offset: cython.longlong,
-    queue_id: cython.int,
-    topic: cython.p_uchar,
-    topic_size: cython.longlong,
-    lenient: cython.bint,
+    physical_offset: cython.longlong,
+    size: cython.longlong,
 ) -> cython.bint:
-    """is_record_of() for bytes that are there: `size`, at least 91 of them, at p."""
+    """is_record_of()"""
     at: cython.longlong
     sys_flag: cython.uint
+    p: cython.p_uchar
+    if size < 91 or physical_offset < place.log_start or physical_offset > place.log_end - size:
+        return False
+    p = place.log + (physical_offset - place.log_start)
     if get_u32(p) != size or get_u32(p + 4) != 0xDAA320A7 or get_i64(p + 28) != physical_offset:
         return False
-    if lenient:
+    if place.lenient:
         return True
-    if get_i32(p + 12) != queue_id or get_i64(p + 20) != queue_offset:
+    if get_i32(p + 12) != place.queue_id or get_i64(p + 20) != queue_offset:
         return False
     sys_flag = get_u32(p + 36)
     at = 84 + (12 if sys_flag & 0x10 else 0) + (12 if sys_flag & 0x20 else 0)
     if at + 7 > size:
         return False
     at += 4 + cython.cast(cython.longlong, get_u32(p + at))
-    if at + 3 + topic_size > size:
+    if at + 3 + place.topic_size > size:
         return False
-    return p[at] == topic_size and memcmp(p + at + 1, topic, topic_size) == 0
+    return p[at] == place.topic_size and memcmp(p + at + 1, place.topic, place.topic_size) == 0
 
 
 @cython.cfunc
 def _is_record_of_compiled(
-    home: object, queue_offset: cython.longlong, at: cython.longlong, size: cython.longlong
+    home: object,
+    queue_offset: cython.longlong,
+    physical_offset: cython.longlong,
+    size: cython.longlong,
 ) -> cython.bint:
-    view: Py_buffer
-    topic: bytes = home[4]
-    log_start: cython.longlong = home[1]
-    queue_id: cython.int = home[5]
-    lenient: cython.bint = home[6]
-    PyObject_GetBuffer(home[0], cython.address(view), PyBUF_SIMPLE)
-    try:
-        if at + size > view.len:
-            raise ValueError(f"{size} bytes at {at} are not inside the log file of {view.len} bytes")
-        return _is_true(
-            cython.cast(cython.p_uchar, view.buf) + at, size, log_start + at, queue_offset, queue_id,
-            cython.cast(cython.p_uchar, cython.cast(cython.p_char, topic)), len(topic), lenient,
-        )  # fmt: skip
-    finally:
-        PyBuffer_Release(cython.address(view))
+    place: _Place
+    _take_home(home, cython.address(place))
+    return _is_true(cython.address(place), queue_offset, physical_offset, size)
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _is_full(
+    bounds: cython.pointer(_Bounds),
+    count: cython.longlong,
+    size: cython.longlong,
+    physical_offset: cython.longlong,
+    record_size: cython.longlong,
+) -> cython.bint:
+    """batch_full()"""
+    if count == 0:
+        return False
+    if count >= bounds.count:
+        return True
+    if physical_offset < bounds.disk_below:
+        return size + record_size > bounds.disk_bytes or count > bounds.disk_count - 1
+    return size + record_size > bounds.memory_bytes or count > bounds.memory_count - 1
 
 
 @cython.cfunc
@@ -309,97 +372,79 @@ def _collect_compiled(
     home: object,
 ) -> object:
     view: Py_buffer
-    log: Py_buffer
+    bounds: _Bounds
+    place: _Place
+    _take_limits(limits, cython.address(bounds))
+    if home is not None:
+        _take_home(home, cython.address(place))
+    PyObject_GetBuffer(buffer, cython.address(view), PyBUF_SIMPLE)
+    try:
+        if start < 0 or end > view.len:
+            raise ValueError(f"{start}..{end} is not inside the buffer of {view.len} bytes")
+        return _choose(
+            cython.cast(cython.p_uchar, view.buf), start, end, cython.address(bounds), count, size, skip_to,
+            tags_codes, file_size, cython.address(place) if home is not None else cython.NULL,
+        )  # fmt: skip
+    finally:
+        PyBuffer_Release(cython.address(view))
+
+
+@cython.cfunc
+def _choose(
+    entries: cython.p_uchar,
+    start: cython.longlong,
+    end: cython.longlong,
+    bounds: cython.pointer(_Bounds),
+    count: cython.longlong,
+    size: cython.longlong,
+    skip_to: cython.longlong,
+    tags_codes: object,
+    file_size: cython.longlong,
+    place: cython.pointer(_Place),
+) -> object:
+    """_collect_python(); `place` is NULL without a home."""
     p: cython.p_uchar
-    log_p: cython.p_uchar = cython.NULL
-    topic_p: cython.p_uchar = cython.NULL
-    topic_size: cython.longlong = 0
-    log_start: cython.longlong = 0
-    home_end: cython.longlong = 0
-    queue_start: cython.longlong = 0
-    queue_id: cython.int = 0
-    checked: cython.bint = home is not None
-    topic: bytes = home[4] if home is not None else b""
-    lenient: cython.bint = False
+    checked: cython.bint = place != cython.NULL
+    full: cython.bint = False
     doubtful: cython.bint = False
-    count_max: cython.longlong = limits[0]
-    memory_bytes: cython.longlong = limits[1]
-    memory_count: cython.longlong = limits[2]
-    disk_bytes: cython.longlong = limits[3]
-    disk_count: cython.longlong = limits[4]
-    log_min: cython.longlong = limits[5]
-    log_end: cython.longlong = limits[6]
-    disk_below: cython.longlong = limits[7]
     physical_offset: cython.longlong
     record_size: cython.longlong
     run_start: cython.longlong = -1
     run_end: cython.longlong = -1
     last: cython.longlong = -1
-    full: cython.bint = False
     runs: list = []
-    if checked:
-        topic_p = cython.cast(cython.p_uchar, cython.cast(cython.p_char, topic))
-        topic_size = len(topic)
-        log_start = home[1]
-        home_end = home[2]
-        queue_start = home[3]
-        queue_id = home[5]
-        lenient = home[6]
-        PyObject_GetBuffer(home[0], cython.address(log), PyBUF_SIMPLE)
-        # The caller's reference keeps the memory.
-        log_p = cython.cast(cython.p_uchar, log.buf)
-        home_end = min(home_end, log_start + log.len)
-        PyBuffer_Release(cython.address(log))
-    PyObject_GetBuffer(buffer, cython.address(view), PyBUF_SIMPLE)
-    try:
-        if start < 0 or end > view.len:
-            raise ValueError(f"{start}..{end} is not inside the buffer of {view.len} bytes")
-        while start + 20 <= end:
-            p = cython.cast(cython.p_uchar, view.buf) + start
-            physical_offset = get_i64(p)
-            record_size = get_i32(p + 8)
-            if (physical_offset < skip_to and (not checked or physical_offset >= 0)) or (
-                record_size == 0x7FFFFFFF and (not checked or physical_offset == 0)
-            ):
-                start += 20
-                continue
-            last = physical_offset
-            if count:
-                if count >= count_max:
-                    full = True
-                elif physical_offset < disk_below:
-                    full = size + record_size > disk_bytes or count > disk_count - 1
-                else:
-                    full = size + record_size > memory_bytes or count > memory_count - 1
-                if full:
-                    break
-            if tags_codes is not None and get_i64(p + 12) > -2147483649 and get_i64(p + 12) not in tags_codes:
-                start += 20
-                continue
-            if checked and (
-                record_size < 91
-                or physical_offset < log_start
-                or physical_offset > home_end - record_size
-                or not _is_true(
-                    log_p + (physical_offset - log_start), record_size, physical_offset,
-                    (queue_start + start) // 20, queue_id, topic_p, topic_size, lenient,
-                )
-            ):  # fmt: skip
-                doubtful = True
-                break
+    while start + 20 <= end:
+        p = entries + start
+        physical_offset = get_i64(p)
+        record_size = get_i32(p + 8)
+        if (physical_offset < skip_to and (not checked or physical_offset >= 0)) or (
+            record_size == 0x7FFFFFFF and (not checked or physical_offset == 0)
+        ):
             start += 20
-            if physical_offset < log_min or physical_offset + record_size > log_end:
-                skip_to = physical_offset - physical_offset % file_size + file_size
-                continue
-            if physical_offset != run_end:
-                if run_end >= 0:
-                    runs.append((run_start, run_end - run_start))
-                run_start = physical_offset
-            run_end = physical_offset + record_size
-            count += 1
-            size += record_size
-    finally:
-        PyBuffer_Release(cython.address(view))
+            continue
+        last = physical_offset
+        full = _is_full(bounds, count, size, physical_offset, record_size)
+        if full:
+            break
+        if tags_codes is not None and get_i64(p + 12) > -2147483649 and get_i64(p + 12) not in tags_codes:
+            start += 20
+            continue
+        doubtful = checked and not _is_true(
+            place, (place.queue_start + start) // 20, physical_offset, record_size
+        )
+        if doubtful:
+            break
+        start += 20
+        if physical_offset < bounds.log_min or physical_offset + record_size > bounds.log_end:
+            skip_to = physical_offset - physical_offset % file_size + file_size
+            continue
+        if physical_offset != run_end:
+            if run_end >= 0:
+                runs.append((run_start, run_end - run_start))
+            run_start = physical_offset
+        run_end = physical_offset + record_size
+        count += 1
+        size += record_size
     if run_end >= 0:
         runs.append((run_start, run_end - run_start))
     return Collected(start, count, size, full, skip_to, last, runs, doubtful)
