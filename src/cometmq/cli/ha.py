@@ -145,7 +145,8 @@ def _behind_s(lag: dict[str, Any], *, answers: bool) -> float | None:
     """One that does not answer is behind since its master heard of it last, whatever it had then."""
     if not lag:
         return None
-    return round(max(lag["lagMs"], 0 if answers else lag.get("silenceMs", 0)) / 1000, 1)
+    behind_ms: int = max(lag["lagMs"], 0 if answers else lag.get("silenceMs", 0))
+    return round(behind_ms / 1000, 1)
 
 
 def _role(found: dict[str, Any] | None) -> str | None:
