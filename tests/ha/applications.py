@@ -117,8 +117,8 @@ class DelayedAndTransactions:
     async def start(self) -> None:
         await self._client.start()
         for topic in (LATER, DEALS):
-            await self._client.admin.create_topic(topic, 4)
-        consumer = self._client.consumer("patient", [LATER, DEALS], start=StartFrom.FIRST)
+            await self._client.admin.create_topic(topic)
+        consumer = self._client.consumer("patient", {LATER: "*", DEALS: "*"}, start=StartFrom.FIRST)
         self._tasks = [
             asyncio.create_task(consumer.run(self._read)),
             asyncio.create_task(self._send_later()),

@@ -50,6 +50,9 @@ class Trial:
         await self.control.master(in_sync=len(self.group.ids))
 
 
+Fault = Callable[[Trial], Awaitable[None]]
+
+
 async def kill_master(trial: Trial) -> None:
     """F-01."""
     master = await trial.master()
@@ -110,6 +113,13 @@ async def stop_master(trial: Trial, seconds: float = 2.0) -> None:
     await trial.recovered()
 
 
+def stopped_master(seconds: float) -> Fault:
+    async def stop(trial: Trial) -> None:
+        await stop_master(trial, seconds)
+
+    return stop
+
+
 async def stop_follower(trial: Trial, seconds: float = 3.0) -> None:
     """F-07."""
     follower = random.choice(await trial.followers())
@@ -145,6 +155,3 @@ async def wipe_master(trial: Trial) -> None:
     trial.group.kill(master)
     shutil.rmtree(trial.group.store(master))
     await trial.recovered()
-
-
-Fault = Callable[[Trial], Awaitable[None]]

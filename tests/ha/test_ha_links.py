@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(100_000)]
 async def keep_sending(trial: Trial) -> None:
     """The link is the fault."""
     trial.note("slow links")
-    await trial.recovered(200)
+    await trial.recovered(60)
 
 
 @pytest.mark.parametrize("delay_ms", [50, 200])

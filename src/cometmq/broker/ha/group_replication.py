@@ -112,7 +112,7 @@ class GroupReplication:
         self._member = Member(
             broker.config, broker.store, self.files, self.roles, self._log_was_cut, damaged=damaged
         )
-        self._member.on_confirm = self.server.pump
+        self._member.on_confirm = self._confirmed
         self._meta = self._member.meta = MetaStream(self._member, MetaItems(broker))
         broker.offsets.changed = set()
         broker.locks.track()
@@ -121,11 +121,15 @@ class GroupReplication:
         await self.server.listen(host, port, self._broker.net_config)
 
     def start(self) -> None:
-        self._broker.periodic.every(lambda: self._broker.config.ha_meta_interval_ms, self._publish_offsets)
+        self._broker.periodic.every(self._meta_interval_ms, self._publish_offsets)
         full_disk = FullDisk(self._broker.store, lambda: self.member, self.hand_over)
         self._broker.periodic.every(LOOK_MS, full_disk.look)
         self._loop = asyncio.get_running_loop()
         self._joining = self._loop.create_task(self._join(), name="ha-join")
+
+    def _meta_interval_ms(self) -> int:
+        """Half of what is promised: what is found has to be confirmed and to travel within that time, too."""
+        return max(self._broker.config.ha_meta_interval_ms // 2, 1)
 
     async def _join(self) -> None:
         try:
@@ -213,15 +217,24 @@ class GroupReplication:
             return
         if self.provisional:
             self.provisional.merge_into(self._broker.offsets)
-        items, confirmed = self.meta.items, self.member.core.confirm
+        items = self.meta.items
         self.meta.publish(items.locks() + items.changed_access())
         if self._held is None:
             self._held = (self.member.log.max_offset, items.offsets())
-        end, found = self._held
-        if confirmed >= end:
-            self._held = None
+        self._publish_held()
+
+    def _publish_held(self) -> None:
+        if self._held is None or self.member.core.confirm < self._held[0]:
+            return
+        found, self._held = self._held[1], None
+        if self.member.is_master:
             self.meta.publish(found)
-            items.published(found)
+            self.meta.items.published(found)
+
+    def _confirmed(self) -> None:
+        """More is confirmed: for slaves of 4.9, and for what has waited for it."""
+        self.server.pump()
+        self._publish_held()
 
     # -- planned switch -------------------------------------------------------------------------------------------
 
