@@ -267,7 +267,8 @@ def _print_report(report: VerifyReport, directory: Path, seconds: float) -> None
         print(f"... and {report.left_out} more")
     what = (
         f"{plural(report.record_count, 'record')} ({size_text(report.log_size)}), "
-        f"{report.entry_count} queue entries in {plural(report.queue_count, 'queue')}, "
+        f"{report.entry_count} queue {'entry' if report.entry_count == 1 else 'entries'} "
+        f"in {plural(report.queue_count, 'queue')}, "
         f"{plural(report.key_count, 'key')}; {seconds:.1f} s"
     )
     notes = len(report.findings) + report.left_out - report.error_count

@@ -35,9 +35,10 @@ class Allocation(Protocol):
     ) -> list[Queue]: ...
 
 
-def _check(client_id: str, queues: Sequence[Queue], client_ids: Sequence[str]) -> None:
+def _takes_part(client_id: str, queues: Sequence[Queue], client_ids: Sequence[str]) -> bool:
     if not client_id or not queues or not client_ids:
         raise ClientError("queues cannot be shared out: client id, queues or members are missing")
+    return client_id in client_ids
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +50,7 @@ class Average:
     def allocate(
         self, group: str, client_id: str, queues: Sequence[Queue], client_ids: Sequence[str]
     ) -> list[Queue]:
-        _check(client_id, queues, client_ids)
-        if client_id not in client_ids:
+        if not _takes_part(client_id, queues, client_ids):
             return []
         index = client_ids.index(client_id)
         size, extra = divmod(len(queues), len(client_ids))
@@ -67,8 +67,7 @@ class Circle:
     def allocate(
         self, group: str, client_id: str, queues: Sequence[Queue], client_ids: Sequence[str]
     ) -> list[Queue]:
-        _check(client_id, queues, client_ids)
-        if client_id not in client_ids:
+        if not _takes_part(client_id, queues, client_ids):
             return []
         return list(queues[client_ids.index(client_id) :: len(client_ids)])
 
@@ -94,8 +93,7 @@ class ConsistentHash:
     def allocate(
         self, group: str, client_id: str, queues: Sequence[Queue], client_ids: Sequence[str]
     ) -> list[Queue]:
-        _check(client_id, queues, client_ids)
-        if client_id not in client_ids:
+        if not _takes_part(client_id, queues, client_ids):
             return []
         ring = {_ring_hash(f"{owner}-{k}"): owner for owner in client_ids for k in range(self.virtual_nodes)}
         points = sorted(ring)
@@ -117,8 +115,7 @@ class MachineRoom:
     def allocate(
         self, group: str, client_id: str, queues: Sequence[Queue], client_ids: Sequence[str]
     ) -> list[Queue]:
-        _check(client_id, queues, client_ids)
-        if client_id not in client_ids:
+        if not _takes_part(client_id, queues, client_ids):
             return []
         near = [queue for queue in queues if self._room(queue.broker_name) in self.rooms]
         index = client_ids.index(client_id)
@@ -149,8 +146,7 @@ class MachineRoomNearby:
     def allocate(
         self, group: str, client_id: str, queues: Sequence[Queue], client_ids: Sequence[str]
     ) -> list[Queue]:
-        _check(client_id, queues, client_ids)
-        if client_id not in client_ids:
+        if not _takes_part(client_id, queues, client_ids):
             return []
         queues_by_room = self._by_room(queues, self.room_of_queue)
         clients_by_room = self._by_room(client_ids, self.room_of_client)
