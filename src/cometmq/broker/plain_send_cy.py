@@ -30,6 +30,18 @@ except ModuleNotFoundError:
     from cometmq import _cython as cython
 
 if cython.compiled:
+    from cython.cimports.cometmq.big_endian import get_u32, put_32, put_64
+    from cython.cimports.cometmq.json_text import (
+        NOT_PLAIN,
+        clean_text,
+        number_end,
+        read_number,
+        string_end,
+        unescape,
+        word_end,
+        write_hex,
+        write_number,
+    )
     from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize
     from cython.cimports.libc.string import memchr, memcmp, memcpy, memmove
 
@@ -84,9 +96,6 @@ SPECIAL_PROPERTIES = frozenset(
 )
 SPECIAL_PREFIX = b"TIMER_"
 
-# What a scan step answers besides a position.
-NOT_PLAIN = cython.declare(cython.Py_ssize_t, -1)
-
 _crc_tables = cython.declare(cython.uint[4096])
 _little_endian = cython.declare(cython.bint, sys.byteorder == "little")
 
@@ -112,33 +121,6 @@ def _fill_crc_tables() -> None:
 _fill_crc_tables()
 
 if cython.compiled:
-
-    @cython.cfunc
-    @cython.inline
-    @cython.exceptval(check=False)
-    def _get32(p: cython.pointer(cython.const[cython.uchar])) -> cython.uint:
-        return (
-            (cython.cast(cython.uint, p[0]) << 24)
-            | (cython.cast(cython.uint, p[1]) << 16)
-            | (cython.cast(cython.uint, p[2]) << 8)
-            | cython.cast(cython.uint, p[3])
-        )
-
-    @cython.cfunc
-    @cython.inline
-    @cython.exceptval(check=False)
-    def _put32(p: cython.pointer(cython.uchar), value: cython.uint) -> cython.void:
-        p[0] = (value >> 24) & 0xFF
-        p[1] = (value >> 16) & 0xFF
-        p[2] = (value >> 8) & 0xFF
-        p[3] = value & 0xFF
-
-    @cython.cfunc
-    @cython.inline
-    @cython.exceptval(check=False)
-    def _put64(p: cython.pointer(cython.uchar), value: cython.ulonglong) -> cython.void:
-        _put32(p, cython.cast(cython.uint, value >> 32))
-        _put32(p + 4, cython.cast(cython.uint, value))
 
     @cython.cfunc
     @cython.exceptval(check=False)
@@ -168,145 +150,6 @@ if cython.compiled:
             p += 1
             size -= 1
         return crc ^ ALL_BITS
-
-    @cython.cfunc
-    @cython.exceptval(check=False)
-    def _clean_text(p: cython.pointer(cython.const[cython.uchar]), size: cython.Py_ssize_t) -> cython.int:
-        """0: has control characters, 1: plain ASCII, 2: has bytes that need a UTF-8 check."""
-        high: cython.uchar = 0
-        control: cython.uchar = 0
-        i: cython.Py_ssize_t
-        for i in range(size):
-            high |= p[i]
-            control |= p[i] < 0x20
-        if control:
-            return 0
-        return 2 if high & 0x80 else 1
-
-    @cython.cfunc
-    @cython.exceptval(check=False)
-    def _number(
-        p: cython.pointer(cython.const[cython.uchar]),
-        size: cython.Py_ssize_t,
-        out: cython.pointer(cython.longlong),
-    ) -> cython.bint:
-        """Parse all of [p, p+size) as a decimal number of at most 18 digits."""
-        negative: cython.bint = False
-        value: cython.longlong = 0
-        i: cython.Py_ssize_t = 0
-        if size > 0 and p[0] == 0x2D:
-            negative = True
-            i = 1
-        if size - i < 1 or size - i > 18:
-            return False
-        while i < size:
-            if p[i] < 0x30 or p[i] > 0x39:
-                return False
-            value = value * 10 + (p[i] - 0x30)
-            i += 1
-        out[0] = -value if negative else value
-        return True
-
-    @cython.cfunc
-    @cython.exceptval(check=False)
-    def _string_end(
-        p: cython.pointer(cython.const[cython.uchar]), pos: cython.Py_ssize_t, end: cython.Py_ssize_t
-    ) -> cython.Py_ssize_t:
-        """Position of the quote that ends the string whose text starts at ``pos``."""
-        quote: cython.pointer(cython.const[cython.uchar])
-        back: cython.Py_ssize_t
-        start: cython.Py_ssize_t = pos
-        while pos < end:
-            quote = cython.cast(cython.pointer(cython.const[cython.uchar]), memchr(p + pos, 0x22, end - pos))
-            if quote == cython.NULL:
-                return NOT_PLAIN
-            pos = quote - p
-            back = pos
-            while back > start and p[back - 1] == 0x5C:
-                back -= 1
-            if (pos - back) & 1 == 0:
-                return pos
-            pos += 1
-        return NOT_PLAIN
-
-    @cython.cfunc
-    @cython.inline
-    @cython.exceptval(check=False)
-    def _word_end(
-        p: cython.pointer(cython.const[cython.uchar]), pos: cython.Py_ssize_t, end: cython.Py_ssize_t
-    ) -> cython.Py_ssize_t:
-        """The same for short text without any escape (a loop beats memchr on a few bytes)."""
-        while pos < end and p[pos] != 0x22:
-            if p[pos] == 0x5C:
-                return NOT_PLAIN
-            pos += 1
-        return pos if pos < end else NOT_PLAIN
-
-    @cython.cfunc
-    @cython.exceptval(check=False)
-    def _number_end(
-        p: cython.pointer(cython.const[cython.uchar]), pos: cython.Py_ssize_t, end: cython.Py_ssize_t
-    ) -> cython.Py_ssize_t:
-        while pos < end and (p[pos] == 0x2D or 0x30 <= p[pos] <= 0x39):
-            pos += 1
-        return pos
-
-    @cython.cfunc
-    @cython.exceptval(check=False)
-    def _hex_digit(c: cython.uchar) -> cython.int:
-        if 0x30 <= c <= 0x39:
-            return c - 0x30
-        if 0x61 <= c <= 0x66:
-            return c - 0x57
-        if 0x41 <= c <= 0x46:
-            return c - 0x37
-        return -1
-
-    @cython.cfunc
-    @cython.exceptval(check=False)
-    def _unescape(
-        p: cython.pointer(cython.const[cython.uchar]),
-        size: cython.Py_ssize_t,
-        out: cython.pointer(cython.uchar),
-    ) -> cython.Py_ssize_t:
-        """JSON string text to bytes; NOT_PLAIN for an escape that is not one ASCII character."""
-        back: cython.pointer(cython.const[cython.uchar])
-        i: cython.Py_ssize_t = 0
-        n: cython.Py_ssize_t = 0
-        run: cython.Py_ssize_t
-        code: cython.int
-        digit: cython.int
-        k: cython.int
-        while i < size:
-            back = cython.cast(cython.pointer(cython.const[cython.uchar]), memchr(p + i, 0x5C, size - i))
-            run = (size if back == cython.NULL else back - p) - i
-            memcpy(out + n, p + i, run)
-            n += run
-            i += run
-            if i >= size:
-                break
-            if i + 1 >= size:
-                return NOT_PLAIN
-            if p[i + 1] == 0x75:
-                if i + 6 > size:
-                    return NOT_PLAIN
-                code = 0
-                for k in range(4):
-                    digit = _hex_digit(p[i + 2 + k])
-                    if digit < 0:
-                        return NOT_PLAIN
-                    code = code * 16 + digit
-                if code >= 0x80:
-                    return NOT_PLAIN
-                out[n] = code
-                i += 6
-            elif p[i + 1] == 0x22 or p[i + 1] == 0x5C or p[i + 1] == 0x2F:
-                out[n] = p[i + 1]
-                i += 2
-            else:
-                return NOT_PLAIN
-            n += 1
-        return n
 
     @cython.cfunc
     @cython.exceptval(check=False)
@@ -367,28 +210,6 @@ if cython.compiled:
                 kept += 1
                 n += stop - i
             i = stop + 1
-        return n
-
-    @cython.cfunc
-    @cython.exceptval(check=False)
-    def _write_number(p: cython.pointer(cython.uchar), value: cython.longlong) -> cython.Py_ssize_t:
-        digits: cython.uchar[24]
-        count: cython.Py_ssize_t = 0
-        n: cython.Py_ssize_t = 0
-        if value < 0:
-            p[0] = 0x2D
-            n = 1
-            value = -value
-        while True:
-            digits[count] = 0x30 + value % 10
-            count += 1
-            value //= 10
-            if value == 0:
-                break
-        while count > 0:
-            count -= 1
-            p[n] = digits[count]
-            n += 1
         return n
 
 
@@ -703,10 +524,10 @@ class PlainSends:
             numbers: cython.longlong[14]
             count: cython.Py_ssize_t
             while end - pos >= 8 and out_size + RESPONSE_SIZE_MAX <= RESPONSES_SIZE_MAX:
-                size = _get32(data + pos)
+                size = get_u32(data + pos)
                 if size < 4 or size + 4 > self._frame_size_max or pos + 4 + size > end:
                     break
-                header_size = _get32(data + pos + 4)
+                header_size = get_u32(data + pos + 4)
                 if header_size + 4 > size or header_size > HEADER_SIZE_MAX:
                     break
                 if not self._parse_header(data + pos + 8, header_size):
@@ -781,8 +602,8 @@ class PlainSends:
             while position < self._body_size:
                 if self._body_size - position < BATCH_ITEM_SIZE_MIN or count == BATCH_COUNT_MAX:
                     return 0
-                size = cython.cast(cython.int, _get32(self._body + position))
-                body_size = cython.cast(cython.int, _get32(self._body + position + 16))
+                size = cython.cast(cython.int, get_u32(self._body + position))
+                body_size = cython.cast(cython.int, get_u32(self._body + position + 16))
                 if (
                     size > self._body_size - position
                     or body_size < 0
@@ -831,9 +652,9 @@ class PlainSends:
                 topic.next_offsets[numbers[FIELD_QUEUE_ID]] += 1
                 return written
             for k in range(count):
-                size = _get32(item)
-                body_size = _get32(item + 16)
-                numbers[FIELD_FLAG] = cython.cast(cython.int, _get32(item + 12))
+                size = get_u32(item)
+                body_size = get_u32(item + 16)
+                numbers[FIELD_FLAG] = cython.cast(cython.int, get_u32(item + 12))
                 written += self._write_record(
                     target + written, topic, numbers, item + 22 + body_size, size - BATCH_ITEM_SIZE_MIN - body_size,
                     item + 20, body_size, physical_offset + written, born, born_size, now_ms,
@@ -847,7 +668,7 @@ class PlainSends:
             self, p: cython.pointer(cython.const[cython.uchar]), size: cython.Py_ssize_t
         ) -> cython.bint:
             """Read the JSON header; fields of extFields by position into _values/_sizes."""
-            text: cython.int = _clean_text(p, size)
+            text: cython.int = clean_text(p, size)
             i: cython.Py_ssize_t = 1
             key: cython.Py_ssize_t
             stop: cython.Py_ssize_t
@@ -866,12 +687,12 @@ class PlainSends:
                 if p[i] != 0x22:
                     return False
                 key = i + 1
-                stop = _word_end(p, key, size)
+                stop = word_end(p, key, size)
                 if stop < 0 or stop + 2 >= size or p[stop + 1] != 0x3A:
                     return False
                 i = stop + 2
                 if p[i] == 0x22:
-                    stop = _word_end(p, i + 1, size)
+                    stop = word_end(p, i + 1, size)
                     if stop < 0 or not _ignored_string(p + key, i - 2 - key):
                         return False
                     i = stop + 1
@@ -882,8 +703,8 @@ class PlainSends:
                     if i < 0:
                         return False
                 else:
-                    stop = _number_end(p, i, size)
-                    if not _number(p + i, stop - i, cython.address(number)):
+                    stop = number_end(p, i, size)
+                    if not read_number(p + i, stop - i, cython.address(number)):
                         return False
                     if not self._keep_number(p + key, i - 2 - key, number):
                         return False
@@ -938,12 +759,12 @@ class PlainSends:
                     stop = i + 2
                 else:
                     key = i + 1
-                    stop = _word_end(p, key, size)
+                    stop = word_end(p, key, size)
                 if stop < 0 or stop + 2 >= size or p[stop + 1] != 0x3A or p[stop + 2] != 0x22:
                     return NOT_PLAIN
                 field = self._field(p + key, stop - key)
                 i = stop + 3
-                stop = _string_end(p, i, size) if field == FIELD_PROPERTIES else _word_end(p, i, size)
+                stop = string_end(p, i, size) if field == FIELD_PROPERTIES else word_end(p, i, size)
                 if field < 0 or stop < 0 or self._sizes[field] >= 0:
                     return NOT_PLAIN
                 self._values[field] = i
@@ -1014,7 +835,7 @@ class PlainSends:
             for k in range(FIELD_QUEUE_ID, FIELD_RECONSUME + 1):
                 if k == FIELD_PROPERTIES or (k == FIELD_RECONSUME and self._sizes[k] < 0):
                     continue
-                if self._sizes[k] < 0 or not _number(p + self._values[k], self._sizes[k], numbers + k):
+                if self._sizes[k] < 0 or not read_number(p + self._values[k], self._sizes[k], numbers + k):
                     return False
                 if k != FIELD_BORN and not -2147483648 <= numbers[k] <= 2147483647:
                     return False
@@ -1027,7 +848,7 @@ class PlainSends:
             cluster_size: cython.Py_ssize_t = len(self._cluster)
             n: cython.Py_ssize_t = 0
             if self._sizes[FIELD_PROPERTIES] > 0:
-                n = _unescape(p + self._values[FIELD_PROPERTIES], self._sizes[FIELD_PROPERTIES], scratch)
+                n = unescape(p + self._values[FIELD_PROPERTIES], self._sizes[FIELD_PROPERTIES], scratch)
                 if n < 0:
                     return False
                 n = _edit_properties(scratch, n, self._batch)
@@ -1066,23 +887,23 @@ class PlainSends:
                 sys_flag |= SYS_FLAG_BORN_V6
             if store_size == 20:
                 sys_flag |= SYS_FLAG_STORE_V6
-            _put32(r, size)
-            _put32(r + 4, RECORD_MAGIC)
-            _put32(r + 8, _crc32(body, body_size) & CRC_MASK)
-            _put32(r + 12, cython.cast(cython.uint, numbers[FIELD_QUEUE_ID]))
-            _put32(r + 16, cython.cast(cython.uint, numbers[FIELD_FLAG]))
-            _put64(r + 20, topic.next_offsets[numbers[FIELD_QUEUE_ID]])
-            _put64(r + 28, physical_offset)
-            _put32(r + 36, cython.cast(cython.uint, sys_flag))
-            _put64(r + 40, numbers[FIELD_BORN])
+            put_32(r, size)
+            put_32(r + 4, RECORD_MAGIC)
+            put_32(r + 8, _crc32(body, body_size) & CRC_MASK)
+            put_32(r + 12, cython.cast(cython.uint, numbers[FIELD_QUEUE_ID]))
+            put_32(r + 16, cython.cast(cython.uint, numbers[FIELD_FLAG]))
+            put_64(r + 20, topic.next_offsets[numbers[FIELD_QUEUE_ID]])
+            put_64(r + 28, physical_offset)
+            put_32(r + 36, cython.cast(cython.uint, sys_flag))
+            put_64(r + 40, numbers[FIELD_BORN])
             memcpy(r + 48, born, born_size)
             r += 48 + born_size
-            _put64(r, now_ms)
+            put_64(r, now_ms)
             memcpy(r + 8, cython.cast(cython.p_char, self._store_host), store_size)
             r += 8 + store_size
-            _put32(r, cython.cast(cython.uint, numbers[FIELD_RECONSUME]))
-            _put64(r + 4, 0)
-            _put32(r + 12, body_size)
+            put_32(r, cython.cast(cython.uint, numbers[FIELD_RECONSUME]))
+            put_64(r + 4, 0)
+            put_32(r + 12, body_size)
             memcpy(r + 16, body, body_size)
             r += 16 + body_size
             r[0] = topic_size
@@ -1114,42 +935,32 @@ class PlainSends:
             own: cython.Py_ssize_t
             item: cython.pointer(cython.const[cython.uchar]) = self._body
             n += _copy(out + n, self._head)
-            n += _write_number(out + n, queue_id)
+            n += write_number(out + n, queue_id)
             n += _copy(out + n, self._middle)
             for i in range(count):
                 if i > 0:
                     out[n] = 0x2C
                     n += 1
                 n += _copy(out + n, self._host_hex)
-                n += _write_hex(out + n, physical_offset)
+                n += write_hex(out + n, physical_offset)
                 if self._batch:
-                    size = _get32(item)
-                    own = size - BATCH_ITEM_SIZE_MIN - _get32(item + 16)
+                    size = get_u32(item)
+                    own = size - BATCH_ITEM_SIZE_MIN - get_u32(item + 16)
                     if own > 0 and item[size - 1] != 2:
                         own += 1
-                    physical_offset += self._record_size(topic, born_size, _get32(item + 16), own)
+                    physical_offset += self._record_size(topic, born_size, get_u32(item + 16), own)
                     item += size
             n += _copy(out + n, b'","queueOffset":"')
-            n += _write_number(out + n, queue_offset)
+            n += write_number(out + n, queue_offset)
             n += _copy(out + n, b'"},"flag":1,"language":"PYTHON","opaque":')
-            n += _write_number(out + n, self._opaque)
+            n += write_number(out + n, self._opaque)
             n += _copy(out + n, self._tail)
-            _put32(out, n - 4)
-            _put32(out + 4, n - 8)
+            put_32(out, n - 4)
+            put_32(out + 4, n - 8)
             return n
 
 
 if cython.compiled:
-
-    @cython.cfunc
-    @cython.exceptval(check=False)
-    def _write_hex(out: cython.pointer(cython.uchar), value: cython.longlong) -> cython.Py_ssize_t:
-        k: cython.int
-        nibble: cython.int
-        for k in range(16):
-            nibble = (value >> (60 - 4 * k)) & 15
-            out[k] = nibble + (0x30 if nibble < 10 else 0x37)
-        return 16
 
     @cython.cfunc
     @cython.inline
