@@ -23,10 +23,10 @@ from cometmq.protocol.record_cy import encode_batch
 
 DRIVER = Path(__file__).with_name("crash_driver.py")
 WORKER_MODULE = "pyspark.worker"
-BATCHES_MAX = 2  # that a life may do before its next kill
-MOMENT_MAX_S = 2.0  # after that
+BATCHES_MAX = 1  # that a life may do before its next kill
+MOMENT_MAX_S = 1.5  # after that
 BATCHES_S = 120.0
-WORKER_KILLS = 0.8  # how often a kill hits a worker
+WORKER_KILLS = 0.9  # how often a kill hits a worker
 FINISH_S = 600.0
 FEED_ROWS = 20
 FEED_PAUSE_S = 0.1
