@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import time
 
 from ha.history import History, boot_ns
 from ha.workload import TOPIC
@@ -117,7 +118,7 @@ class DelayedAndTransactions:
     async def start(self) -> None:
         await self._client.start()
         for topic in (LATER, DEALS):
-            await self._client.admin.create_topic(topic)
+            await self._create(topic)
         consumer = self._client.consumer("patient", {LATER: "*", DEALS: "*"}, start=StartFrom.FIRST)
         self._tasks = [
             asyncio.create_task(consumer.run(self._read)),
@@ -125,13 +126,21 @@ class DelayedAndTransactions:
             asyncio.create_task(self._deal()),
         ]
 
+    async def _create(self, topic: str) -> None:
+        async with asyncio.timeout(FINISH_S):
+            while True:
+                try:
+                    return await self._client.admin.create_topic(topic)
+                except CometMQError:  # a new master may change nothing before its first lease
+                    await asyncio.sleep(0.2)
+
     async def _read(self, message: ReceivedMessage) -> None:
         key = message.keys[0]
         self._arrived.add(key)
-        self._history.add(
-            "patient", "read", topic=message.topic, queue=message.queue.queue_id, offset=message.offset, key=key,
-            seek=True,
-        )  # fmt: skip
+        # When it could be read: the broker's part. When this consumer got its queues is not the question.
+        visible = int(message.store_time * 1e9) + boot_ns() - time.time_ns()
+        where = {"topic": message.topic, "queue": message.queue.queue_id, "offset": message.offset}
+        self._history.add("patient", "read", **where, key=key, seek=True, t=visible)
 
     async def _send_later(self) -> None:
         producer = self._client.producer("later-producers")

@@ -10,6 +10,10 @@ from pathlib import Path
 from ha.faults import Fault, Trial
 
 PAGE_SIZE = 4096
+ENTRY_SIZE = 20  # of a ConsumeQueue
+PLACE_SIZE = 12  # of physical offset and size in it
+QUERY_MS = 5_000
+QUERIES = 30
 
 
 def used_size(path: Path) -> int:
@@ -57,6 +61,16 @@ def flip_in_queue(store: Path) -> None:
     flip_bit(path, random.randrange(used_size(path)))
 
 
+def flip_places_in_queue(store: Path) -> None:
+    """Some bits of physical offsets and sizes, in any of the files."""
+    files = [
+        path for path in (store / "consumequeue" / "Orders").rglob("*") if path.is_file() and used_size(path)
+    ]
+    for path in random.sample(files, min(4, len(files))):
+        entry = random.randrange(max(used_size(path) // ENTRY_SIZE, 1))
+        flip_bit(path, entry * ENTRY_SIZE + random.randrange(PLACE_SIZE))
+
+
 def flip_in_index(store: Path) -> None:
     path = _newest(store / "index")
     flip_bit(path, random.randrange(used_size(path)))
@@ -88,3 +102,30 @@ def killed_and(damage: Callable[[Path], None], *, master: bool) -> Fault:
         damage(trial.group.store(victim))
 
     return fault
+
+
+def while_running(damage: Callable[[Path], None], *, master: bool) -> Fault:
+    """Bits flip under a running replica, which then is asked for all it has."""
+
+    async def fault(trial: Trial) -> None:
+        victim = await trial.master() if master else random.choice(await trial.followers())
+        trial.note(f"{damage.__name__} under the running replica {victim}")
+        damage(trial.group.store(victim))
+        await trial.load.read_all(victim)
+        await trial.recovered()
+
+    return fault
+
+
+async def damaged_index(trial: Trial) -> None:
+    """F-25: queries by key of a damaged index find nothing but messages with that key, and come to an end."""
+    victim = await trial.master()
+    trial.note(f"bits flip in the index of replica {victim}")
+    for _ in range(20):
+        flip_in_index(trial.group.store(victim))
+    keys = random.sample(sorted(trial.load.sent), QUERIES)
+    found = [await trial.load.query(victim, key, QUERY_MS) for key in keys]
+    wrong = [(key, got) for key, got in zip(keys, found, strict=True) if set(got) - {key}]
+    assert not wrong, f"queries found other messages: {wrong}"
+    assert any(found), "the index is damaged, not gone"
+    await trial.recovered()

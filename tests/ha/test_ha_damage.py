@@ -38,6 +38,18 @@ def test_row_of_damaged_files(row: str, tmp_path: Path) -> None:
     print(row, 2 * TIMES, asyncio.run(run_trial(tmp_path, faults * TIMES)))
 
 
+def test_damage_under_running_replicas(tmp_path: Path) -> None:
+    """F-25: what a pull meets is made anew from the log, what a query meets is not believed."""
+    faults: list[Fault] = [
+        damage.while_running(damage.flip_places_in_queue, master=True),
+        damage.while_running(damage.flip_places_in_queue, master=False),
+        damage.damaged_index,
+    ]
+    with GroupProcesses(tmp_path) as group:
+        print("F-25 running", 3 * TIMES, asyncio.run(run_faults(group, faults * TIMES)))
+        assert "QUEUE_ENTRY_MENDED" in "".join(group.output(f"broker-{number}") for number in group.ids)
+
+
 def test_replicas_come_and_leave(tmp_path: Path) -> None:
     """F-31: a fourth broker without a vote joins, another one is removed for good."""
     group = GroupProcesses(tmp_path, brokers=4)

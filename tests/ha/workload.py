@@ -27,6 +27,7 @@ from cometmq.protocol.headers import (
     GetRouteInfoHeader,
     PullMessageHeader,
     QueryConsumerOffsetHeader,
+    QueryMessageHeader,
     SendMessageV2Header,
     UpdateConsumerOffsetHeader,
 )
@@ -66,6 +67,7 @@ class Workload:
         self.problems: list[str] = []
         self.watch_leases = True  # a planned switch ends a lease early, which the history cannot say
         self.positions: dict[int, int] = {}
+        self.sent: set[str] = set()  # keys that were acknowledged
         self._size = size
         self._producers = producers
         self._consumers = consumers
@@ -198,6 +200,7 @@ class Workload:
             place = {"queue": int(fields["queueId"]), "offset": int(fields["queueOffset"])}
             self.history.add(name, "send", "ok", **known, **place)
             self.acknowledged += 1
+            self.sent.add(key)
             return True
         refused = answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
         self.history.add(name, "send", "fail" if refused else "info", value=str(answer.code), **known)
@@ -284,12 +287,27 @@ class Workload:
     async def drain(self) -> None:
         """Read everything of every replica."""
         for number in self.group.ids:
-            for queue in range(self.queues):
-                offset = 0
-                while found := await self._read(
-                    f"drain-{number}", queue, offset, self.group.address(number), seek=offset == 0, final=True
-                ):
-                    offset += len(found)
+            await self.read_all(number, final=True)
+
+    async def read_all(self, number: int, *, final: bool = False) -> None:
+        """Everything that one replica has."""
+        name = f"drain-{number}" if final else f"reader-{number}"
+        for queue in range(self.queues):
+            offset = 0
+            while found := await self._read(
+                name, queue, offset, self.group.address(number), seek=offset == 0, final=final
+            ):
+                offset += len(found)
+
+    async def query(self, number: int, key: str, timeout_ms: int) -> list[str]:
+        """Keys of the messages that one replica finds by its index."""
+        header = QueryMessageHeader(topic=TOPIC, key=key, max_num=32, begin_timestamp=0, end_timestamp=2**62)
+        command = RemotingCommand.request(RequestCode.QUERY_MESSAGE, header)
+        answer = await self._client.invoke(self.group.address(number), command, timeout_ms)
+        if answer.code == ResponseCode.QUERY_NOT_FOUND:
+            return []
+        assert answer.code == ResponseCode.SUCCESS, answer.remark
+        return [message.keys[0] for message in decode_records(answer.body)]
 
     # -- positions and locks --------------------------------------------------------------------------------------
 
