@@ -104,7 +104,7 @@ class PlainSendPath:
     def take(self, connection: Connection, view: memoryview, start: int, end: int) -> int:
         """Write the plain sends at the front of ``view[start:end]``; how many bytes they took.
 
-        They are in the log, and answered, after ``finish``. Nobody else may append before that.
+        They are in the log, and answered, after ``finish``, which the log calls when somebody else wants to append.
         """
         sends = self._sends
         space = self._space or self._begin()
@@ -133,12 +133,15 @@ class PlainSendPath:
         space = store.reserve(RECORD_SIZE_MIN)
         if space is not None:
             self._space, self._position = space, space.position
+            store.commit_log.finish_batch = self.finish  # before anybody else writes there
             self._began_ns, self._now_ms = time.monotonic_ns(), now_ms
         return space
 
     def finish(self) -> None:
         """Commit what was taken since the last call, and answer it."""
-        self._space = None
+        if self._space is None:
+            return
+        self._space = self._store.commit_log.finish_batch = None
         if not self._taken:
             return
         count, answers = self._taken, self._answers

@@ -72,13 +72,14 @@ class Pump:
     def add(self, sock: Any, connection: Any) -> None:
         """Serve an accepted, non-blocking socket. Raises OSError when it is gone already."""
         link: Link = Link(self, sock, connection)
-        sock.getpeername()
         link._watch()
         self._links[link._fd] = link
         connection.connection_made(link)
 
     def close(self) -> None:
-        """After the last link is lost."""
+        link: Link
+        for link in list(self._links.values()):
+            link._lose(None)
         self._loop.remove_reader(self._epoll.fileno())
         self._epoll.close()
 
@@ -127,6 +128,7 @@ class Link:
     _pump: Pump
     _sock: object
     _fd: cython.int
+    _peer_name: tuple
     _connection: object
     _receiver: object
     _out: list
@@ -144,6 +146,7 @@ class Link:
         self._pump = pump
         self._sock = sock
         self._fd = sock.fileno()
+        self._peer_name = sock.getpeername()
         self._connection = connection
         self._receiver = connection.receiver
         self._out = []
@@ -163,7 +166,7 @@ class Link:
     def _read(self, batch, now_ms) -> object:
         """One read, and what the batch path or the connection makes of it."""
         if not self._reading:
-            self._lose(None)  # it is not watched for data: the peer has hung up
+            self._break(None)  # it is not watched for data: the peer has hung up
             return None
         connection = self._connection
         receiver = self._receiver
@@ -174,7 +177,7 @@ class Link:
         except (BlockingIOError, InterruptedError):
             return None
         except OSError as error:
-            self._lose(error)
+            self._break(error)
             return None
         if count == 0:
             connection.eof_received()
@@ -316,14 +319,21 @@ class Link:
 
     @cython.cfunc
     def _bound(self) -> object:
-        """Above the high-water mark the connection stops reading, below the low one it goes on."""
+        """Above the high-water mark the connection stops reading, below the low one it goes on.
+
+        Not at once: it then handles frames that were put aside, and whoever writes may be in the middle of a commit.
+        """
         if self._unsent > self._high and not self._full:
             self._full = True
             self._connection.pause_writing()
         elif self._full and self._unsent <= self._low:
+            self._pump._loop.call_soon(self._resume)
+        return None
+
+    def _resume(self) -> None:
+        if self._full and self._unsent <= self._low and not self._lost:
             self._full = False
             self._connection.resume_writing()
-        return None
 
     def set_write_buffer_limits(self, high, low) -> None:
         self._high = high
@@ -338,7 +348,7 @@ class Link:
         if name == "socket":
             return self._sock
         if name == "peername":
-            return self._sock.getpeername()
+            return self._peer_name
         return default
 
     def is_closing(self) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from cometmq.errors import StoreError
@@ -39,6 +40,9 @@ class CommitLog:
         self.position = 0  # after its last record
         self._limit = 0  # the current file has blocks up to here
         self._tell_at = 0
+        self.finish_batch: Callable[[], None] | None = (
+            None  # ends the batch that somebody has begun and not committed
+        )
         self._ahead_size = ahead_size
         self.preparer = Preparer(self.directory, self.file_size, ahead_size, open_files.ops)
         self._advance_step = min(ADVANCE_STEP, max(ahead_size // 4, 4096))
@@ -96,6 +100,8 @@ class CommitLog:
 
     def reserve(self, size: int) -> AppendSpace | None:
         """Room for `size` bytes of records; None with `error` set if the disk does not give it."""
+        if self.finish_batch is not None:
+            self.finish_batch()
         if self.position + size + BLANK_SIZE > self._limit and not self._make_room(size):
             return None
         return AppendSpace(self.view, self.position, self._limit - BLANK_SIZE, self.base)
