@@ -16,6 +16,8 @@ from typing import Any
 
 BLANKS = " \t\f"
 SEPARATORS = "=:"
+# Java system properties: accepted in the file of a server and kept as text
+SYSTEM_PROPERTY_PREFIXES = ("tls.", "rocketmq.", "com.rocketmq.")
 NEAREST_CUTOFF = 0.6  # similarity from which a known key is suggested for an unknown one
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _WRITTEN = {"\t": "\\t", "\n": "\\n", "\r": "\\r", "\f": "\\f", "\\": "\\\\"}

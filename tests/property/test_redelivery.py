@@ -18,7 +18,7 @@ from twins import load_twin
 from cometmq.broker import redelivery
 from cometmq.broker.broker import Broker
 from cometmq.broker.timers import HOP_MS_MIN, HOPS_MS
-from cometmq.broker.topics import SCHEDULE_TOPIC, TIMER_TOPIC
+from cometmq.protocol.names import SCHEDULE_TOPIC, TIMER_TOPIC
 from cometmq.protocol.record_cy import encode_record
 from cometmq.store.model import StoreMessage
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 from cometmq.client.instance import Instance
 from cometmq.client.name_servers import checked
 from cometmq.errors import ClientError
-from cometmq.protocol.bodies.route import ClusterInfo
+from cometmq.protocol.bodies.route import MASTER_ID, ClusterInfo
 from cometmq.protocol.codes import RequestCode
 from cometmq.protocol.command import RemotingCommand
 from cometmq.protocol.headers import Header
@@ -17,7 +17,6 @@ from cometmq.protocol.headers import Header
 T = TypeVar("T")
 
 ADMIN_TIMEOUT_MS = 6_000
-MASTER_ID = 0
 
 
 class AdminBase:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cometmq.admin.base import AdminBase
-from cometmq.client.namespace import RETRY_PREFIX, dlq_topic, retry_topic
+from cometmq.client.namespace import dlq_topic, retry_topic
 from cometmq.client.queue import Queue
 from cometmq.client.validation import check_group
 from cometmq.errors import BrokerError, ClientError
@@ -28,6 +28,7 @@ from cometmq.protocol.headers import (
     ProducerGroupHeader,
     TopicHeader,
 )
+from cometmq.protocol.names import RETRY_PREFIX
 
 RUNNING_INFO_TIMEOUT_MS = 12_000
 

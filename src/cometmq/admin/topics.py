@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass
 
 from cometmq.admin.base import AdminBase
-from cometmq.client.namespace import DLQ_PREFIX, RETRY_PREFIX, is_system_topic
+from cometmq.client.namespace import is_system_topic
 from cometmq.client.queue import Queue
 from cometmq.client.validation import check_topic
 from cometmq.errors import ClientError, TopicNotFound
@@ -16,8 +16,9 @@ from cometmq.protocol.bodies.stats import TopicOffset, TopicStatsTable
 from cometmq.protocol.bodies.topic import TopicConfig, TopicConfigSerializeWrapper, TopicList
 from cometmq.protocol.codes import RequestCode
 from cometmq.protocol.headers import ClusterHeader, CreateTopicHeader, DeleteTopicInNamesrvHeader, TopicHeader
+from cometmq.protocol.names import DLQ_PREFIX, PERM_READ, PERM_WRITE, RETRY_PREFIX
 
-PERM_READ_WRITE = 6
+PERM_READ_WRITE = PERM_READ | PERM_WRITE
 ROUTE_WAIT_S = 5.0
 ROUTE_CHECK_S = 0.05
 

@@ -42,7 +42,7 @@ from cometmq.broker.plain_sends import PlainSendPath
 from cometmq.broker.registration import Registration
 from cometmq.broker.stats import BrokerStats
 from cometmq.broker.timers import TIMER_OFFSET_FILE, TimedMessages
-from cometmq.broker.topics import LMQ_PREFIX, TOPICS_FILE, Topics
+from cometmq.broker.topics import TOPICS_FILE, Topics
 from cometmq.broker.transactions import Transactions
 from cometmq.clock import Clock, now_ms
 from cometmq.errors import ConfigError
@@ -54,6 +54,7 @@ from cometmq.net.tls import TlsConfig
 from cometmq.protocol.codes import RequestCode
 from cometmq.protocol.filters.bloom import BloomFilter
 from cometmq.protocol.host import encode_host
+from cometmq.protocol.names import LMQ_PREFIX
 from cometmq.store.model import RecoveryReport
 from cometmq.store.store import MessageStore
 

@@ -19,7 +19,15 @@ from typing import Any
 
 from cometmq.errors import ConfigError
 from cometmq.net.settings import ServerSettings
-from cometmq.properties_file import format_value, named, nearest, parse_value, settings_of
+from cometmq.properties_file import (
+    SYSTEM_PROPERTY_PREFIXES,
+    format_value,
+    named,
+    nearest,
+    parse_value,
+    settings_of,
+)
+from cometmq.protocol.names import PERM_READ, PERM_WRITE
 from cometmq.store.config import BrokerRole, FlushDiskType, StoreConfig
 from cometmq.store.settings import StoreSettings
 
@@ -31,7 +39,6 @@ HA_PORT_DISTANCE = 1
 PULL_COUNT_MAX = 1024  # messages; our own limit where maxTransferCountOnMessageInMemory was not configured
 REGISTER_PERIOD_MS_MIN = 10_000
 REGISTER_PERIOD_MS_MAX = 60_000
-SYSTEM_PROPERTY_PREFIXES = ("tls.", "rocketmq.", "com.rocketmq.")  # accepted in the file, kept as text
 DISK_RATIO_PROPERTIES = {
     "disk_space_warning_level_ratio": "rocketmq.broker.diskSpaceWarningLevelRatio",
     "disk_space_clean_forcibly_ratio": "rocketmq.broker.diskSpaceCleanForciblyRatio",
@@ -59,7 +66,7 @@ class BrokerConfig(StoreSettings, ServerSettings):
     rmq_address_server_sub_group: str = "nsaddr"
     fetch_namesrv_addr_by_address_server: bool = False
     rocketmq_home: str = ""
-    broker_permission: int = 6
+    broker_permission: int = PERM_READ | PERM_WRITE
     region_id: str = "DefaultRegion"
     trace_on: bool = True
 
@@ -350,11 +357,11 @@ class BrokerConfig(StoreSettings, ServerSettings):
 
     @property
     def readable(self) -> bool:
-        return bool(self.broker_permission & 4)
+        return bool(self.broker_permission & PERM_READ)
 
     @property
     def writable(self) -> bool:
-        return bool(self.broker_permission & 2)
+        return bool(self.broker_permission & PERM_WRITE)
 
     @property
     def pull_count_max(self) -> int:

@@ -14,9 +14,9 @@ from cometmq.broker.delay_queue import DelayQueue, DelayQueues, Waiting
 from cometmq.broker.redelivery import Redelivery
 from cometmq.broker.redelivery_cy import Plan
 from cometmq.broker.timers import DELAY_MS_MAX, waiting_plan
-from cometmq.broker.topics import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
 from cometmq.protocol import properties as names
 from cometmq.protocol.message import MessageExt
+from cometmq.protocol.names import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
 from cometmq.store.consume_queue_ext import is_address
 from cometmq.store.model import StoreMessage
 

@@ -13,11 +13,11 @@ from cometmq.clock import Clock, now_ms
 from cometmq.protocol import json_java
 from cometmq.protocol.bodies.group import SubscriptionGroupConfig, SubscriptionGroupWrapper
 from cometmq.protocol.bodies.topic import DataVersion
+from cometmq.protocol.names import SYSTEM_GROUP_PREFIX
 
 log = logging.getLogger(__name__)
 
 GROUPS_FILE = "subscriptionGroup.json"
-SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"  # always created when named
 BUILT_IN_GROUPS = (
     "TOOLS_CONSUMER",
     "FILTERSRV_CONSUMER",

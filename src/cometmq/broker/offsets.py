@@ -17,10 +17,10 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import Any
 
 from cometmq.protocol import json_java
+from cometmq.protocol.names import LMQ_PREFIX
 
 OFFSETS_FILE = "consumerOffset.json"
 LMQ_OFFSETS_FILE = "lmqConsumerOffset.json"
-LMQ_PREFIX = "%LMQ%"
 OFFSET_UNKNOWN = -1
 OFFSET_MAX = 2**63 - 1
 SEPARATOR = "@"  # between topic and group in the key of the file

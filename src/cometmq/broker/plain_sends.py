@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING
 
 from cometmq.broker.counters import LATENCY_BOUNDS_US
 from cometmq.broker.plain_send_cy import PlainSends
-from cometmq.broker.topics import NO_SEND_TOPICS, PERM_WRITE, RETRY_PREFIX
+from cometmq.broker.topics import NO_SEND_TOPICS
 from cometmq.net.metrics import CloseReason
-from cometmq.protocol.bodies.topic import TopicConfig
+from cometmq.protocol.bodies.topic import MULTI_TAG, TopicConfig
 from cometmq.protocol.command import FRAME_SIZE_MAX, decode_frame
+from cometmq.protocol.names import PERM_WRITE, RETRY_PREFIX
 from cometmq.store.model import AppendSpace, PutResult, PutStatus
 
 if TYPE_CHECKING:
@@ -31,7 +32,6 @@ log = logging.getLogger(__name__)
 
 RECORD_SIZE_MIN = 91
 QUICK_NS = LATENCY_BOUNDS_US[0] * 1_000  # what lies in the first class of the histograms
-MULTI_TAG = "MULTI_TAG"
 STORED_CODES = {
     PutStatus.FLUSH_DISK_TIMEOUT: 10,
     PutStatus.SLAVE_NOT_AVAILABLE: 11,

@@ -15,11 +15,12 @@ from cometmq.broker.pull_filter import (
     is_tag_type,
     tag_codes,
 )
-from cometmq.broker.topics import PERM_READ, RETRY_PREFIX
 from cometmq.errors import CometMQError
 from cometmq.protocol.bodies.group import SubscriptionGroupConfig
+from cometmq.protocol.bodies.heartbeat import BROADCASTING
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.headers import PullMessageHeader
+from cometmq.protocol.names import PERM_READ, RETRY_PREFIX
 from cometmq.protocol.sys_flag import PULL_SUBSCRIPTION
 from cometmq.store.model import MessageFilter
 
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from cometmq.broker.broker import Broker
 
 FAQ = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
-BROADCASTING = "BROADCASTING"
 EXPRESSIONS_CACHED_MAX = 100
 
 _compiled = lru_cache(maxsize=EXPRESSIONS_CACHED_MAX)(compile_expression)

@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from cometmq.broker.topics import PERM_READ, PERM_WRITE
 from cometmq.errors import BrokerError, CometMQError
 from cometmq.protocol import json_java
 from cometmq.protocol.bodies.topic import DataVersion, RegisterBrokerBody, TopicConfigSerializeWrapper
@@ -37,6 +36,7 @@ from cometmq.protocol.headers import (
     RegisterBrokerHeader,
     RegisterBrokerResponseHeader,
 )
+from cometmq.protocol.names import PERM_READ, PERM_WRITE
 
 if TYPE_CHECKING:
     from cometmq.broker.broker import Broker

@@ -19,8 +19,8 @@ from cometmq.broker.copies import copy_of, deliver_copy, real_target, send_elsew
 from cometmq.broker.delay_queue import DelayQueue, DelayQueues, Waiting
 from cometmq.broker.redelivery import Redelivery
 from cometmq.broker.redelivery_cy import Plan
-from cometmq.broker.topics import TIMER_TOPIC
 from cometmq.protocol.message import MessageExt
+from cometmq.protocol.names import TIMER_TOPIC
 from cometmq.store.model import StoreMessage
 
 if TYPE_CHECKING:

@@ -18,33 +18,27 @@ from cometmq.broker.config import BrokerConfig
 from cometmq.clock import Clock, now_ms
 from cometmq.protocol.bodies.body import Body
 from cometmq.protocol.bodies.topic import DataVersion, TopicConfig, TopicConfigSerializeWrapper
+from cometmq.protocol.names import (
+    AUTO_CREATE_KEY_TOPIC,
+    BENCHMARK_TOPIC,
+    LMQ_PREFIX,
+    OFFSET_MOVED_EVENT,
+    PERM_INHERIT,
+    PERM_READ,
+    PERM_WRITE,
+    REPLY_TOPIC_SUFFIX,
+    SCHEDULE_TOPIC,
+    SELF_TEST_TOPIC,
+    SYSTEM_TOPIC_PREFIX,
+    TIMER_TOPIC,
+    TRACE_TOPIC,
+    TRANS_CHECK_MAX_TIME_TOPIC,
+    TRANS_HALF_TOPIC,
+    TRANS_OP_HALF_TOPIC,
+)
 
 TOPICS_FILE = "topics.json"
 TOPIC_LENGTH_MAX = 127  # characters
-RETRY_PREFIX = "%RETRY%"
-DLQ_PREFIX = "%DLQ%"
-LMQ_PREFIX = "%LMQ%"
-SYSTEM_PREFIX = "rmq_sys_"
-
-PERM_READ = 4
-PERM_WRITE = 2
-PERM_INHERIT = 1
-
-UNIT_FLAG = 1
-UNIT_SUB_FLAG = 2
-
-AUTO_CREATE_KEY_TOPIC = "TBW102"
-SELF_TEST_TOPIC = "SELF_TEST_TOPIC"
-BENCHMARK_TOPIC = "BenchmarkTest"
-OFFSET_MOVED_EVENT = "OFFSET_MOVED_EVENT"
-SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
-TRANS_HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
-TRANS_OP_HALF_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
-TRANS_CHECK_MAX_TIME_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
-TIMER_TOPIC = "rmq_sys_timer_levels"  # where messages with a delivery time of their own wait
-TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
-REPLY_TOPIC_SUFFIX = "_REPLY_TOPIC"
-
 SCHEDULE_QUEUES = 18  # fixed, even with more delay levels
 BENCHMARK_QUEUES = 1024
 CLUSTER_TOPIC_QUEUES = 16
@@ -122,7 +116,7 @@ class Topics:
         return found
 
     def is_system(self, topic: str) -> bool:
-        return topic in self._system or topic.startswith(SYSTEM_PREFIX)
+        return topic in self._system or topic.startswith(SYSTEM_TOPIC_PREFIX)
 
     @property
     def system_topics(self) -> set[str]:

@@ -26,12 +26,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from cometmq.broker.copies import copy_of, real_target, send_elsewhere
-from cometmq.broker.topics import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
 from cometmq.protocol import properties as names
 from cometmq.protocol.codes import RequestCode
 from cometmq.protocol.command import RemotingCommand
 from cometmq.protocol.headers import CheckTransactionStateHeader
 from cometmq.protocol.message import MessageExt
+from cometmq.protocol.names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
 from cometmq.protocol.record_cy import decode_record, decode_records, encode_message
 from cometmq.protocol.sys_flag import TRANSACTION_COMMIT, TRANSACTION_MASK
 from cometmq.store.model import GetStatus, PutResult, StoreMessage

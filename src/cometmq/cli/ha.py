@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 from cometmq.cli.connect import add_verb, confirm, run_verb, verbs_of
 from cometmq.cli.render import Done, Listing, Output
 from cometmq.errors import ClientError, CometMQError
+from cometmq.protocol.bodies.route import MASTER_ID
 
 if TYPE_CHECKING:
     from cometmq.client.client import Client
 
-MASTER_ID = 0
 # What a new replica has from the others; the last ones only where they are not the defaults.
 NEW_REPLICA_KEYS = (
     "brokerClusterName",

@@ -20,6 +20,7 @@ from cometmq.cli.mqadmin_base import (
 )
 from cometmq.cli.render import body_text
 from cometmq.errors import ClientError
+from cometmq.protocol.names import TRACE_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     from cometmq.client.client import Client
     from cometmq.client.message import ReceivedMessage
     from cometmq.client.queue import Queue
-
-TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 
 
 def message_lines(message: ReceivedMessage) -> Lines:

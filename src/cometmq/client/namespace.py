@@ -6,25 +6,24 @@ Pure functions; an empty namespace changes nothing.
 
 from __future__ import annotations
 
-RETRY_PREFIX = "%RETRY%"
-DLQ_PREFIX = "%DLQ%"
+from cometmq.protocol import names
+from cometmq.protocol.names import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_GROUP_PREFIX, SYSTEM_TOPIC_PREFIX
+
 SEPARATOR = "%"
 
 SYSTEM_TOPICS = frozenset(
     {
-        "TBW102",
-        "SCHEDULE_TOPIC_XXXX",
-        "BenchmarkTest",
-        "RMQ_SYS_TRANS_HALF_TOPIC",
-        "RMQ_SYS_TRACE_TOPIC",
-        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
-        "TRANS_CHECK_MAX_TIME_TOPIC",
-        "SELF_TEST_TOPIC",
-        "OFFSET_MOVED_EVENT",
+        names.AUTO_CREATE_KEY_TOPIC,
+        names.SCHEDULE_TOPIC,
+        names.BENCHMARK_TOPIC,
+        names.TRANS_HALF_TOPIC,
+        names.TRACE_TOPIC,
+        names.TRANS_OP_HALF_TOPIC,
+        names.TRANS_CHECK_MAX_TIME_TOPIC,
+        names.SELF_TEST_TOPIC,
+        names.OFFSET_MOVED_EVENT,
     }
 )
-SYSTEM_TOPIC_PREFIX = "rmq_sys_"
-SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 
 
 def is_system_topic(topic: str) -> bool:

@@ -9,7 +9,6 @@ import asyncio
 
 import msgspec
 
-from cometmq.client.namespace import RETRY_PREFIX
 from cometmq.client.send_frames import properties_text
 from cometmq.client.settings import Settings
 from cometmq.client.validation import check_batch, check_message
@@ -18,6 +17,7 @@ from cometmq.protocol import sys_flag as flags
 from cometmq.protocol.compression import compress
 from cometmq.protocol.message import Message
 from cometmq.protocol.message_id import UniqueIds
+from cometmq.protocol.names import RETRY_PREFIX
 from cometmq.protocol.properties import (
     PROPERTY_INSTANCE_ID,
     PROPERTY_MAX_RECONSUME_TIMES,

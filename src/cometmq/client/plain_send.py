@@ -15,13 +15,13 @@ import struct
 from typing import NamedTuple
 
 from cometmq.client.instance import Instance
-from cometmq.client.namespace import RETRY_PREFIX
 from cometmq.client.outgoing import Outgoing
 from cometmq.client.queue import Queue
 from cometmq.client.routes import Route
 from cometmq.client.send_frames import SendTemplate, json_text, properties_text
 from cometmq.client.send_pipe import SendFuture, SendPipe
 from cometmq.protocol.message import Message
+from cometmq.protocol.names import RETRY_PREFIX
 
 _pack = struct.Struct(">ii").pack
 _NO_PROPERTIES = b'"UNIQ_KEY\\u0001%b\\u0002WAIT\\u0001true"'

@@ -23,6 +23,7 @@ from cometmq.protocol.command import RemotingCommand
 from cometmq.protocol.headers import ReplyMessageHeader
 from cometmq.protocol.host import HostPort
 from cometmq.protocol.message import Message, MessageExt
+from cometmq.protocol.names import REPLY_TOPIC_SUFFIX
 from cometmq.protocol.properties import (
     PROPERTY_ARRIVE_TIME,
     PROPERTY_CLUSTER,
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-REPLY_TOPIC_SUFFIX = "_REPLY_TOPIC"
 REPLY_TYPE = "reply"
 REPLY_TIMEOUT_S = 3.0
 

@@ -17,16 +17,13 @@ from cometmq.client.queue import Queue
 from cometmq.client.queue_selection import RoundRobin
 from cometmq.client.send_frames import DEFAULT_TOPIC, DEFAULT_TOPIC_QUEUE_COUNT
 from cometmq.errors import BrokerError, CometMQError, ConnectionLost, NoMaster, TopicNotFound
-from cometmq.protocol.bodies.route import QueueData, TopicRouteData
+from cometmq.protocol.bodies.route import MASTER_ID, QueueData, TopicRouteData
 from cometmq.protocol.codes import RequestCode, ResponseCode
 from cometmq.protocol.command import RemotingCommand
 from cometmq.protocol.headers import GetRouteInfoHeader
+from cometmq.protocol.names import PERM_READ, PERM_WRITE
 
 log = logging.getLogger(__name__)
-
-MASTER_ID = 0
-PERM_WRITE = 2
-PERM_READ = 4
 
 
 @dataclass(slots=True)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-from cometmq.client.namespace import RETRY_PREFIX
 from cometmq.errors import ClientError, MessageInvalid
 from cometmq.protocol.limits import GROUP_SIZE_MAX, TOPIC_SIZE_MAX
 from cometmq.protocol.message import Message
+from cometmq.protocol.names import RETRY_PREFIX
 
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
 NOT_FOR_SENDING = frozenset(

@@ -17,6 +17,7 @@ from cometmq.controller.config import CONTROLLER_KEYS, ControllerConfig
 from cometmq.errors import ConfigError
 from cometmq.net.settings import ServerSettings
 from cometmq.properties_file import (
+    SYSTEM_PROPERTY_PREFIXES,
     BadProperties,
     apply_properties,
     as_properties,
@@ -27,7 +28,6 @@ from cometmq.properties_file import (
 log = logging.getLogger(__name__)
 
 LISTEN_PORT_DEFAULT = 9876
-SYSTEM_PROPERTY_PREFIXES = ("tls.", "rocketmq.", "com.rocketmq.")  # accepted in the file, kept as text
 FIXED_KEYS = ("kvConfigPath", "configStorePath")  # cannot be changed while the server runs
 
 

@@ -25,14 +25,11 @@ import msgspec
 from cometmq.errors import CometMQError
 from cometmq.protocol.bodies.route import MASTER_ID, BrokerData, QueueData
 from cometmq.protocol.bodies.topic import DataVersion
+from cometmq.protocol.names import PERM_READ, PERM_WRITE, UNIT_FLAG, UNIT_SUB_FLAG
 
 log = logging.getLogger(__name__)
 
 BROKER_EXPIRY_MS = 120_000
-PERM_READ = 4
-PERM_WRITE = 2
-UNIT_FLAG = 1
-UNIT_SUB_FLAG = 2
 
 
 @dataclass

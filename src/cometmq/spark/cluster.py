@@ -30,6 +30,7 @@ from cometmq.protocol.headers import (
     UpdateConsumerOffsetHeader,
 )
 from cometmq.protocol.message import MessageQueue
+from cometmq.protocol.names import PERM_READ, PERM_WRITE
 from cometmq.protocol.record_cy import decode_records
 from cometmq.protocol.sys_flag import PULL_SUBSCRIPTION
 from cometmq.spark.link import checked, link_to
@@ -41,8 +42,6 @@ T = TypeVar("T")
 
 MASTER = 0
 SAMPLE_COUNT = 32
-PERM_READ = 4
-PERM_WRITE = 2
 # Between attempts: a dropped connection is made anew at once, a broker that restarts gets some seconds. The last one
 # repeats.
 RETRY_WAITS_MS = (100, 2000, 5000)

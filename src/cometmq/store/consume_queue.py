@@ -24,8 +24,8 @@ RECOVERED_FILES = 3  # recovery looks at the last three files; older ones are ta
 ALLOCATION_STEP_MAX = 256 << 10  # blocks on disk are taken in steps that double up to this, in bytes
 GAP_ENTRIES_MAX = 1_000_000  # a longer jump in queue offsets is not filled up with blank entries
 
-_ENTRY = struct.Struct(">qiq")
-_BLANK_ENTRY = _ENTRY.pack(0, BLANK_SIZE_FIELD, 0)
+ENTRY = struct.Struct(">qiq")
+_BLANK_ENTRY = ENTRY.pack(0, BLANK_SIZE_FIELD, 0)
 
 
 class QueueEntry(NamedTuple):
@@ -66,7 +66,7 @@ class ConsumeQueue(QueueTail):
 
     def entry(self, queue_offset: int) -> QueueEntry | None:
         found = self.entries_at(queue_offset * ENTRY_SIZE)
-        return QueueEntry(*_ENTRY.unpack_from(found[0], found[1])) if found else None
+        return QueueEntry(*ENTRY.unpack_from(found[0], found[1])) if found else None
 
     def entries_at(self, position: int) -> tuple[memoryview, int, int] | None:
         """The file with a stream position, the position in it, the end of its entries; None if gone."""
@@ -94,7 +94,7 @@ class ConsumeQueue(QueueTail):
             # Entries were lost (a crash took pages that the checkpoint had promised). The original writes the
             # new one here and is off by the gap for ever; we keep queue offsets true, readers pass the blanks.
             self._fill(expected)
-        self._write(_ENTRY.pack(physical_offset, size, tags_code))
+        self._write(ENTRY.pack(physical_offset, size, tags_code))
         self.max_physical_offset = physical_offset + size
         return True
 
@@ -128,7 +128,7 @@ class ConsumeQueue(QueueTail):
         """Replace an entry that is wrong."""
         position = queue_offset * ENTRY_SIZE
         start = position - position % self.file_size
-        _ENTRY.pack_into(self._file(start).buffer(), position - start, *entry)
+        ENTRY.pack_into(self._file(start).buffer(), position - start, *entry)
         if self._first_dirty_start < 0 or start < self._first_dirty_start:
             self._first_dirty_start = start
 
@@ -301,7 +301,7 @@ class ConsumeQueue(QueueTail):
         expired: list[str] = []
         while 0 <= self.first_start < self.last_start:
             file = self._file(self.first_start)
-            last_physical_offset = _ENTRY.unpack_from(file.buffer(), self.file_size - ENTRY_SIZE)[0]
+            last_physical_offset = ENTRY.unpack_from(file.buffer(), self.file_size - ENTRY_SIZE)[0]
             if last_physical_offset >= min_physical_offset:
                 break
             file.unmap()
@@ -339,7 +339,7 @@ def first_entry_at(view: memoryview, end: int, physical_offset: int) -> int:
     low, high = 0, end // ENTRY_SIZE
     while low < high:
         middle = (low + high) // 2
-        if _ENTRY.unpack_from(view, middle * ENTRY_SIZE)[0] >= physical_offset:
+        if ENTRY.unpack_from(view, middle * ENTRY_SIZE)[0] >= physical_offset:
             high = middle
         else:
             low = middle + 1

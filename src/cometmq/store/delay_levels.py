@@ -9,7 +9,6 @@ from __future__ import annotations
 from cometmq.errors import ConfigError
 from cometmq.store.settings import DELAY_LEVELS
 
-SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 UNKNOWN_LEVEL_DELAY_MS = 1_000
 
 _UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}

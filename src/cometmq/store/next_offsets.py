@@ -10,13 +10,11 @@ from __future__ import annotations
 import array
 import struct
 
+from cometmq.protocol.sys_flag import TRANSACTION_COMMIT, TRANSACTION_MASK
 from cometmq.store.commit_log import CommitLog
 from cometmq.store.dispatch_cy import properties_of_interest, record_parts
 from cometmq.store.queue_table import OFFSETS_MAX, OFFSETS_MIN, QueueTable, has_other_queues, is_queue_name
 from cometmq.store.scan_cy import MESSAGE_MAGIC
-
-TRANSACTION_MASK = 0xC
-TRANSACTION_COMMIT = 0x8
 
 _HEAD = struct.Struct(">IIIiiqqi")
 

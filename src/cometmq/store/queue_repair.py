@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import struct
 from collections.abc import Iterator
 
+from cometmq.protocol.names import SCHEDULE_TOPIC
 from cometmq.store.commit_log import CommitLog
 from cometmq.store.config import StoreConfig
-from cometmq.store.consume_queue import ConsumeQueue, QueueEntry
+from cometmq.store.consume_queue import ENTRY, ConsumeQueue, QueueEntry
 from cometmq.store.consume_queue_ext import is_address
-from cometmq.store.delay_levels import SCHEDULE_TOPIC
 from cometmq.store.dispatch_cy import QueueTail, TopicQueues
 from cometmq.store.mapped_file import OpenFiles
 from cometmq.store.queue_scan_cy import BLANK_SIZE_FIELD, ENTRY_SIZE, Home, is_record_of
@@ -31,8 +30,6 @@ NEIGHBOURS_MAX = 1_000  # entries looked at on each side for one that is true
 MEND_SIZE_MAX = 2 << 30  # bytes of log that are searched for the record of one entry
 
 log = logging.getLogger(__name__)
-
-_ENTRY = struct.Struct(">qiq")
 
 
 class QueueRepair:
@@ -190,7 +187,7 @@ class Expected(QueueTable):
             position += size
 
     def _mend(self, queue: ConsumeQueue, queue_offset: int, found: memoryview, wanted: memoryview) -> None:
-        pairs = zip(_ENTRY.iter_unpack(found), _ENTRY.iter_unpack(wanted), strict=True)
+        pairs = zip(ENTRY.iter_unpack(found), ENTRY.iter_unpack(wanted), strict=True)
         for number, (old, new) in enumerate(pairs, queue_offset):
             if is_wrong(queue, QueueEntry(*old), QueueEntry(*new)):
                 queue.rewrite(number, QueueEntry(*new))

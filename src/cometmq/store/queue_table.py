@@ -15,21 +15,25 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from cometmq.errors import StoreError
+from cometmq.protocol.names import (
+    DLQ_PREFIX,
+    LMQ_PREFIX,
+    RETRY_PREFIX,
+    SCHEDULE_TOPIC,
+    TIMER_TOPIC,
+    TRANS_HALF_TOPIC,
+    TRANS_OP_HALF_TOPIC,
+)
 from cometmq.store.config import StoreConfig
 from cometmq.store.consume_queue import ConsumeQueue
 from cometmq.store.consume_queue_ext import ConsumeQueueExt, ExtUnit
-from cometmq.store.delay_levels import SCHEDULE_TOPIC, DelayLevels
+from cometmq.store.delay_levels import DelayLevels
 from cometmq.store.dispatch_cy import Dispatcher, TopicQueues, properties_of_interest
 from cometmq.store.file_ops import FILE_NAME_DIGITS, file_name
 from cometmq.store.mapped_file import OpenFiles, check_length, remove_unborn
 
-LMQ_PREFIX = "%LMQ%"
-RETRY_PREFIX = "%RETRY%"
-DLQ_PREFIX = "%DLQ%"
 # Messages wait here for their time or for their end; whoever delivers them keeps offsets of its own.
-WAITING_TOPICS = frozenset(
-    (SCHEDULE_TOPIC, "rmq_sys_timer_levels", "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC")
-)
+WAITING_TOPICS = frozenset((SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC))
 MULTI_DISPATCH_SEPARATOR = ","
 QUEUE_NAME_SIZE_MAX = 127  # bytes, as of a topic
 OFFSETS_MIN = 16  # slots of a topic's table of next offsets; it doubles when a queue id does not fit

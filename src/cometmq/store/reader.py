@@ -15,12 +15,11 @@ ConsumeQueue file, so that a request near the end of a file is not cut short.
 from __future__ import annotations
 
 import os
-import struct
 from collections.abc import Iterator
 
 from cometmq.store.commit_log import CommitLog
 from cometmq.store.config import StoreConfig
-from cometmq.store.consume_queue import ConsumeQueue, QueueEntry
+from cometmq.store.consume_queue import ENTRY, ConsumeQueue, QueueEntry
 from cometmq.store.consume_queue_ext import is_address
 from cometmq.store.mapped_file import MappedFile
 from cometmq.store.model import GetResult, GetStatus, MessageFilter
@@ -43,8 +42,6 @@ GATHER_RUN_SIZE_MAX = 16_384  # bytes; shorter runs on average are copied togeth
 # Bytes; records this close to each other are read from disk with what lies between them
 COLD_SPAN_MAX = 4 << 20
 FILTER_ENTRIES_MAX = 800  # entries looked at for one request, unless more messages are wanted
-
-_ENTRY = struct.Struct(">qiq")
 
 
 class QueueReader:
@@ -253,7 +250,7 @@ class QueueReader:
         count, size, last, full, doubtful = result.count, result.size, -1, False, False
         chosen: list[tuple[int, int]] = []
         while at < end:
-            physical_offset, record_size, tags_code = _ENTRY.unpack_from(view, at)
+            physical_offset, record_size, tags_code = ENTRY.unpack_from(view, at)
             passed = physical_offset < skip_to and (home is None or physical_offset >= 0)
             if not passed and (record_size != BLANK_SIZE_FIELD or (home is not None and physical_offset)):
                 last = physical_offset

@@ -6,13 +6,14 @@ stretch of log gives it and compares them with its files when the stretch is ove
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 from pathlib import Path
 
+from cometmq.protocol.names import SCHEDULE_TOPIC
 from cometmq.store.config import StoreConfig
+from cometmq.store.consume_queue import ENTRY
 from cometmq.store.consume_queue_ext import ADDRESS_BASE, ExtUnit, is_address, read_unit
-from cometmq.store.delay_levels import SCHEDULE_TOPIC, DelayLevels
+from cometmq.store.delay_levels import DelayLevels
 from cometmq.store.dispatch_cy import QueueTail, TopicQueues
 from cometmq.store.log_walk import Piece
 from cometmq.store.mapped_file import OpenFiles
@@ -26,8 +27,6 @@ CHUNK_ENTRIES_MAX = 65_536
 
 # repaired by a start of the broker, path, position, text
 Note = Callable[[bool, Path | str, int | None, str], None]
-
-_ENTRY = struct.Struct(">qiq")
 
 
 class ExpectedQueue(QueueTail):
@@ -49,7 +48,7 @@ class ExpectedQueue(QueueTail):
         self._chunk = memoryview(bytearray(self._size * ENTRY_SIZE))
         self._size = min(self._size * 2, CHUNK_ENTRIES_MAX)
         self.attach(self._chunk, position, position + len(self._chunk))
-        _ENTRY.pack_into(self._chunk, 0, physical_offset, size, tags_code)
+        ENTRY.pack_into(self._chunk, 0, physical_offset, size, tags_code)
         self.end = position + ENTRY_SIZE
         self.max_physical_offset = physical_offset + size
         return True
@@ -143,7 +142,7 @@ class ExpectedQueues(QueueTable):
         if view[at : at + len(expected)] == expected:
             return
         pairs = zip(
-            _ENTRY.iter_unpack(view[at : at + len(expected)]), _ENTRY.iter_unpack(expected), strict=False
+            ENTRY.iter_unpack(view[at : at + len(expected)]), ENTRY.iter_unpack(expected), strict=False
         )
         for number, (found, wanted) in enumerate(pairs):
             problem = self._difference(queue.name, found, wanted)
@@ -175,7 +174,7 @@ class ExpectedQueues(QueueTable):
         count, first, position = 0, -1, start
         while position < end and (segment := stream.at(position)) is not None:
             stop = min(end, segment.end)
-            fields = _ENTRY.iter_unpack(segment.view()[position - segment.start : stop - segment.start])
+            fields = ENTRY.iter_unpack(segment.view()[position - segment.start : stop - segment.start])
             for number, (offset, size, _tags_code) in enumerate(fields):
                 if offset >= self._files.log.start and size != BLANK_SIZE_FIELD:
                     count += 1

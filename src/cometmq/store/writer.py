@@ -9,24 +9,17 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from cometmq.clock import Clock
+from cometmq.protocol.limits import PROPERTIES_SIZE_MAX, TOPIC_SIZE_MAX
+from cometmq.protocol.names import LMQ_PREFIX
+from cometmq.protocol.sys_flag import TRANSACTION_COMMIT, TRANSACTION_MASK
 from cometmq.store.append_cy import record_size, write_record
 from cometmq.store.commit_log import CommitLog
 from cometmq.store.config import MESSAGE_SIZE_SLACK, StoreConfig
 from cometmq.store.dispatch_cy import properties_of_interest
 from cometmq.store.model import AppendSpace, PutResult, PutStatus, StoreBatch, StoreMessage
 from cometmq.store.next_offsets import NextOffsets
-from cometmq.store.queue_table import (
-    LMQ_PREFIX,
-    MULTI_DISPATCH_SEPARATOR,
-    QueueTable,
-    has_other_queues,
-    is_queue_name,
-)
+from cometmq.store.queue_table import MULTI_DISPATCH_SEPARATOR, QueueTable, has_other_queues, is_queue_name
 
-TOPIC_SIZE_MAX = 127  # bytes; the length is a signed byte of the record
-PROPERTIES_SIZE_MAX = 32767  # bytes; the length is a signed short
-TRANSACTION_MASK = 0xC
-TRANSACTION_COMMIT = 0x8
 PROPERTY_SEPARATOR = b"\x02"
 
 _MULTI_DISPATCH = b"INNER_MULTI_DISPATCH"

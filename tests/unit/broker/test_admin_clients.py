@@ -12,7 +12,6 @@ from live_broker import LiveBroker, LiveClient, eventually, live_broker
 from cometmq.broker.clients import CLIENT_EXPIRY_MS
 from cometmq.broker.handlers.clients import HEARTBEAT, drop_expired_clients
 from cometmq.broker.notifications import AT_ONCE_MEMBERS_MAX
-from cometmq.broker.topics import UNIT_SUB_FLAG
 from cometmq.protocol import json_java
 from cometmq.protocol.bodies.group import ConsumerIdList, SubscriptionGroupConfig
 from cometmq.protocol.bodies.heartbeat import CheckClientRequestBody, SubscriptionData
@@ -20,6 +19,7 @@ from cometmq.protocol.bodies.locks import LockBatchRequestBody, LockBatchRespons
 from cometmq.protocol.codes import RequestCode, ResponseCode
 from cometmq.protocol.headers import ConsumerGroupHeader, UnregisterClientHeader
 from cometmq.protocol.message import MessageQueue
+from cometmq.protocol.names import UNIT_SUB_FLAG
 
 QUEUE = MessageQueue("TopicA", "broker-a", 0)
 NOTIFY = RequestCode.NOTIFY_CONSUMER_IDS_CHANGED

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from live_broker import live_broker
 
-from cometmq.broker.topics import SCHEDULE_TOPIC
 from cometmq.protocol.bodies.group import GroupList
 from cometmq.protocol.bodies.stats import TopicStatsTable
 from cometmq.protocol.bodies.topic import TopicConfigSerializeWrapper, TopicList
 from cometmq.protocol.codes import RequestCode, ResponseCode
 from cometmq.protocol.headers import TopicHeader
 from cometmq.protocol.message import MessageQueue
+from cometmq.protocol.names import SCHEDULE_TOPIC
 
 SLAVE = "Can't modify topic or subscription group from slave broker, please execute it from master broker."
 

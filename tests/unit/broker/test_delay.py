@@ -10,9 +10,9 @@ import pytest
 from live_broker import LiveBroker, LiveClient, live_broker
 from message_kit import StoppedClock, arrived, calm, fields_of, props, stored
 
-from cometmq.broker.topics import SCHEDULE_TOPIC
 from cometmq.protocol import json_java
 from cometmq.protocol.codes import RequestCode
+from cometmq.protocol.names import SCHEDULE_TOPIC
 from cometmq.store.delay_levels import DelayLevels
 
 LEVELS_MS = DelayLevels().delays_ms

@@ -9,12 +9,12 @@ import pytest
 from live_broker import LiveClient, live_broker
 from message_kit import StoppedClock, arrived, calm, fields_of, props, stored
 
-from cometmq.broker.topics import SCHEDULE_TOPIC
 from cometmq.protocol.bodies.group import SubscriptionGroupConfig
 from cometmq.protocol.codes import RequestCode
 from cometmq.protocol.command import RemotingCommand
 from cometmq.protocol.headers import ConsumerSendMsgBackHeader
 from cometmq.protocol.message import MessageExt
+from cometmq.protocol.names import SCHEDULE_TOPIC
 from cometmq.store.delay_levels import DelayLevels
 
 TOPIC, GROUP = "TopicRetry", "CG"

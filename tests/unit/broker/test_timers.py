@@ -12,8 +12,8 @@ from live_broker import LiveBroker, LiveClient, eventually, live_broker
 from message_kit import StoppedClock, arrived, calm, fields_of, props, stored
 
 from cometmq.broker.timers import DELAY_MS_MAX, HOPS_MS, hop_level
-from cometmq.broker.topics import TIMER_TOPIC
 from cometmq.protocol.codes import RequestCode
+from cometmq.protocol.names import TIMER_TOPIC
 
 TOPIC = "TopicTimer"
 DAY_MS = 86_400_000

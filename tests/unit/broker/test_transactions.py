@@ -10,7 +10,6 @@ import pytest
 from live_broker import LiveBroker, LiveClient, eventually, live_broker
 from message_kit import StoppedClock, arrived, calm, fields_of, props, stored
 
-from cometmq.broker.topics import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
 from cometmq.metrics.broker import broker_families
 from cometmq.metrics.exposition import render
 from cometmq.protocol.codes import RequestCode
@@ -21,6 +20,7 @@ from cometmq.protocol.headers import (
     ResumeCheckHalfMessageHeader,
 )
 from cometmq.protocol.message import MessageExt
+from cometmq.protocol.names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
 from cometmq.protocol.record_cy import decode_record, decode_records
 
 TOPIC = "TopicTran"

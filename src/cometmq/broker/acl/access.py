@@ -26,11 +26,11 @@ from cometmq.broker.acl.accounts import (
 )
 from cometmq.broker.acl.addresses import address_pattern
 from cometmq.broker.acl.resources import ADMIN_CODES, NEEDS
-from cometmq.broker.topics import RETRY_PREFIX
 from cometmq.errors import CometMQError, ConfigError
 from cometmq.protocol.acl_signature import ACCESS_KEY, is_signed
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand
+from cometmq.protocol.names import RETRY_PREFIX
 
 if TYPE_CHECKING:
     from cometmq.broker.broker import Broker

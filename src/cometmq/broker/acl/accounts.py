@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from cometmq.broker.acl.addresses import Matches, address_pattern, never
-from cometmq.broker.topics import (
+from cometmq.errors import ConfigError
+from cometmq.protocol.names import (
     RETRY_PREFIX,
     SCHEDULE_TOPIC,
     TIMER_TOPIC,
@@ -20,7 +21,6 @@ from cometmq.broker.topics import (
     TRANS_HALF_TOPIC,
     TRANS_OP_HALF_TOPIC,
 )
-from cometmq.errors import ConfigError
 
 KEY_LENGTH_MIN = 7  # characters of an access key and of a secret key
 

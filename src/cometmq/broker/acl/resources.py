@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from cometmq.broker.acl.accounts import HELD_TOPICS, PUB, SUB
 from cometmq.broker.copies import stored_message
-from cometmq.broker.topics import RETRY_PREFIX, TRACE_TOPIC
 from cometmq.errors import CometMQError
 from cometmq.protocol import properties as names
 from cometmq.protocol.bodies.heartbeat import CheckClientRequestBody, HeartbeatData
@@ -23,6 +22,7 @@ from cometmq.protocol.command import RemotingCommand
 from cometmq.protocol.headers import SendMessageHeader
 from cometmq.protocol.message import MessageExt
 from cometmq.protocol.message_id import parse_offset_message_id
+from cometmq.protocol.names import RETRY_PREFIX, TRACE_TOPIC
 from cometmq.protocol.properties import decode_properties
 
 if TYPE_CHECKING:

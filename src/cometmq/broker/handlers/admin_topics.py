@@ -6,10 +6,7 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
-from cometmq.broker.topics import (
-    LMQ_PREFIX,
-    name_problem,
-)
+from cometmq.broker.topics import name_problem
 from cometmq.errors import BrokerError
 from cometmq.protocol.bodies.group import GroupList
 from cometmq.protocol.bodies.stats import TopicOffset, TopicStatsTable
@@ -18,6 +15,7 @@ from cometmq.protocol.codes import RequestCode, ResponseCode
 from cometmq.protocol.command import RemotingCommand
 from cometmq.protocol.headers import CreateTopicHeader, EmptyHeader, TopicHeader
 from cometmq.protocol.message import MessageQueue
+from cometmq.protocol.names import LMQ_PREFIX
 
 if TYPE_CHECKING:
     from cometmq.broker.broker import Broker

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 
 from cometmq.broker.clients import ClientInfo, ConsumerGroup
 from cometmq.broker.filter_data import ExpressionError, compile_expression, is_tag
-from cometmq.broker.topics import RETRY_PREFIX, UNIT_SUB_FLAG
 from cometmq.errors import BrokerError
 from cometmq.protocol.bodies.group import ConsumerIdList, SubscriptionGroupConfig
 from cometmq.protocol.bodies.heartbeat import CheckClientRequestBody, ConsumerData, HeartbeatData
 from cometmq.protocol.codes import RequestCode, ResponseCode
 from cometmq.protocol.command import RemotingCommand
 from cometmq.protocol.headers import ConsumerGroupHeader, EmptyHeader, UnregisterClientHeader
+from cometmq.protocol.names import RETRY_PREFIX, UNIT_SUB_FLAG
 
 if TYPE_CHECKING:
     from cometmq.broker.broker import Broker

@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING
 from cometmq.broker.flow_control import OVERLOAD
 from cometmq.broker.held_pulls import HeldPull
 from cometmq.broker.pull_checks import Accepted, Refused, check
-from cometmq.broker.topics import OFFSET_MOVED_EVENT
 from cometmq.protocol import json_java
 from cometmq.protocol.bodies.group import SubscriptionGroupConfig
 from cometmq.protocol.codes import RequestCode, ResponseCode, SerializeType
 from cometmq.protocol.command import FLAG_RESPONSE, RemotingCommand
 from cometmq.protocol.headers import PullMessageHeader
+from cometmq.protocol.names import OFFSET_MOVED_EVENT
 from cometmq.protocol.properties import PROPERTY_KEYS, PROPERTY_TAGS, encode_properties
 from cometmq.protocol.pull_frames import decode_pull, encode_pull_head
 from cometmq.protocol.sys_flag import PULL_COMMIT_OFFSET, PULL_SUSPEND

@@ -17,22 +17,15 @@ from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from cometmq.broker.timers import TIMER_NAMES
-from cometmq.broker.topics import (
-    DLQ_PREFIX,
-    NO_SEND_TOPICS,
-    RETRY_PREFIX,
-    TOPIC_LENGTH_MAX,
-    UNIT_FLAG,
-    UNIT_SUB_FLAG,
-    describe,
-    name_problem,
-)
+from cometmq.broker.topics import NO_SEND_TOPICS, TOPIC_LENGTH_MAX, describe, name_problem
 from cometmq.errors import RemoteProtocolError
 from cometmq.protocol import properties as names
-from cometmq.protocol.bodies.topic import TopicConfig
-from cometmq.protocol.codes import RequestCode, ResponseCode
+from cometmq.protocol.bodies.topic import MULTI_TAG, TopicConfig
+from cometmq.protocol.codes import VERSION_3_4_9, RequestCode, ResponseCode
 from cometmq.protocol.command import RemotingCommand
 from cometmq.protocol.headers import BadHeader, SendMessageHeader
+from cometmq.protocol.limits import PROPERTIES_SIZE_MAX
+from cometmq.protocol.names import DLQ_PREFIX, RETRY_PREFIX, UNIT_FLAG, UNIT_SUB_FLAG
 from cometmq.protocol.properties import decode_properties, join_properties
 from cometmq.protocol.record_cy import split_batch
 from cometmq.protocol.sys_flag import MULTI_TAGS, TRANSACTION_MASK
@@ -46,11 +39,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FAQ = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
-VERSION_3_4_9 = 121  # since then maxReconsumeTimes of the request counts
-PROPERTIES_SIZE_MAX = 32767  # bytes
 RECORD_SLACK_SIZE = 65536  # bytes that a record may have beyond maxMessageSize
-
-MULTI_TAG = "MULTI_TAG"
 
 
 class Refusal(NamedTuple):

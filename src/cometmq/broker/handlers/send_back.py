@@ -10,13 +10,13 @@ import random
 from typing import TYPE_CHECKING
 
 from cometmq.broker.copies import copy_of, stored_message
-from cometmq.broker.handlers.send import FAQ, VERSION_3_4_9
-from cometmq.broker.topics import DLQ_PREFIX, PERM_WRITE, RETRY_PREFIX, UNIT_SUB_FLAG
+from cometmq.broker.handlers.send import FAQ
 from cometmq.protocol import properties as names
-from cometmq.protocol.codes import RequestCode, ResponseCode
+from cometmq.protocol.codes import VERSION_3_4_9, RequestCode, ResponseCode
 from cometmq.protocol.command import RemotingCommand
 from cometmq.protocol.headers import ConsumerSendMsgBackHeader
 from cometmq.protocol.message import MessageExt
+from cometmq.protocol.names import DLQ_PREFIX, PERM_WRITE, RETRY_PREFIX, UNIT_SUB_FLAG
 from cometmq.store.model import PutResult
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from cometmq.client.consumer.subscriptions import SubscriptionTable
 from cometmq.client.identity import DEFAULT_INSTANCE, client_id
 from cometmq.client.instance import Instance
 from cometmq.client.message import ReceivedMessage
-from cometmq.client.namespace import RETRY_PREFIX, retry_topic
+from cometmq.client.namespace import retry_topic
 from cometmq.client.queue import Queue
 from cometmq.client.results import SendResult
 from cometmq.client.settings import Duration, seconds
@@ -39,6 +39,7 @@ from cometmq.client.subscription import Filter, Subscriptions, as_filter, as_sub
 from cometmq.client.validation import check_group, check_topic
 from cometmq.errors import ClientClosed, ClientError, CometMQError
 from cometmq.protocol.bodies.heartbeat import BROADCASTING, CLUSTERING, CONSUME_PASSIVELY, ConsumerData
+from cometmq.protocol.names import RETRY_PREFIX
 
 if TYPE_CHECKING:
     from cometmq.client.consumer.handlers import HandlerWorkers

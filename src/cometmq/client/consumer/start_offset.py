@@ -5,8 +5,8 @@ from __future__ import annotations
 from cometmq.client.consumer.offset_store import OffsetStore
 from cometmq.client.consumer.options import StartFrom
 from cometmq.client.instance import Instance
-from cometmq.client.namespace import RETRY_PREFIX
 from cometmq.client.queue import Queue
+from cometmq.protocol.names import RETRY_PREFIX
 
 
 async def start_offset(instance: Instance, offsets: OffsetStore, queue: Queue, start: StartFrom) -> int:

@@ -10,10 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from cometmq.protocol.names import TRACE_TOPIC
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 PERCENTILES = (0.5, 0.95, 0.99)
 EXAMPLES_MAX = 10
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cometmq.errors import ClientError
+from cometmq.protocol.names import DLQ_PREFIX
 from cometmq.spark.cluster import Cluster
 from cometmq.spark.fence import ids_in
 from cometmq.spark.offsets import ranges_between
@@ -17,8 +18,6 @@ from cometmq.spark.pulls import RangeReader
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-DLQ_PREFIX = "%DLQ%"
 
 
 @dataclass(frozen=True, slots=True)
