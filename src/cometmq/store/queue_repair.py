@@ -28,6 +28,7 @@ from cometmq.store.verify_queues import ExpectedQueue
 STEP_SIZE = 32 << 20  # bytes of log per step: bounds the memory for expected entries
 NEIGHBOURS_MAX = 1_000  # entries looked at on each side for one that is true
 MEND_SIZE_MAX = 2 << 30  # bytes of log that are searched for the record of one entry
+HOPELESS_MAX = 10_000  # entries that are remembered, and complained about, as lost
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +39,7 @@ class QueueRepair:
         self._log = commit_log
         self._table = table
         self.mended = 0
-        self._hopeless: set[tuple[str, int, int]] = set()  # queue and offset of what was complained about
+        self._hopeless: set[tuple[str, int, int]] = set()  # queue and offset of entries that are lost
 
     # One entry
 
@@ -48,6 +49,8 @@ class QueueRepair:
         False: the log has no record for it either. Whoever reads must stop before it. `quiet`: it may also be left
         over from a log that was cut, and then nobody needs it.
         """
+        if (queue.topic, int(queue.queue_id), queue_offset) in self._hopeless:
+            return self.is_true(queue, queue_offset)  # the search takes long, and the log does not change
         found = queue.entry(queue_offset)
         standing = self._dispatched_offset(queue, found) if found is not None else -1
         if standing == queue_offset:
@@ -112,7 +115,7 @@ class QueueRepair:
 
     def _complain(self, queue: ConsumeQueue, queue_offset: int, entry: QueueEntry | None) -> None:
         where = (queue.topic, int(queue.queue_id), queue_offset)
-        if where not in self._hopeless:
+        if len(self._hopeless) < HOPELESS_MAX:
             self._hopeless.add(where)
             log.error(
                 "QUEUE_ENTRY_LOST topic=%s queue=%d offset=%d: its entry %s leads to no record of this queue and the "
