@@ -120,6 +120,15 @@ def test_rows_that_are_no_messages_are_told_in_a_sentence(row: dict[str, Any], s
     assert sentence in str(failure.value)
 
 
+@pytest.mark.parametrize(
+    ("keys", "stored"), [("a b", "a b"), (["a", None], "a"), ([None, ""], None), ([], None)]
+)
+def test_keys_are_words_or_a_list_of_them(keys: Any, stored: str | None) -> None:
+    properties = messages({"topic": "T", "body": b"x", "keys": keys})[0].properties
+    assert decode_properties(properties.decode()).get("KEYS") == stored
+    assert (b"KEYS" in properties) == (stored is not None)
+
+
 def test_ids_are_those_of_the_column_or_of_the_origin_or_made() -> None:
     origin = {"topic": "T", "brokerName": "b", "queueId": 1, "queueOffset": 7}
     row = {**origin, "body": b"x", "id": 12, "msgId": "own"}

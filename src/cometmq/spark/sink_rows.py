@@ -170,19 +170,7 @@ def _message(
         raise MessageInvalid(f"A row for {topic} has no body.")
     if flag is not None and not -FLAG_LIMIT <= flag < FLAG_LIMIT:
         raise MessageInvalid(f"A row for {topic} has the flag {flag}; a flag has 32 bits.")
-    kept = {name: value for name, value in properties if value and name not in FORMER} if properties else {}
-    if tags:
-        kept[PROPERTY_TAGS] = tags
-    if keys:
-        kept[PROPERTY_KEYS] = (
-            keys if isinstance(keys, str) else KEYS_SEPARATOR.join(key for key in keys if key)
-        )
-    kept[PROPERTY_UNIQ_KEY] = message_id
-    if delay:
-        kept[PROPERTY_DELAY] = str(delay)
-    if sharding_key:
-        kept[SHARDING_PROPERTY] = sharding_key
-    encoded = encode_properties(kept).encode()
+    encoded = _encoded(message_id, tags, keys, properties, sharding_key, delay)
     if len(encoded) > PROPERTIES_SIZE_MAX:
         raise MessageInvalid(
             f"A row for {topic} has {len(encoded)} bytes of properties, tags and keys together; brokers take "
@@ -198,3 +186,26 @@ def _message(
         sharding_key,
         bool(delay and delay > 0),
     )
+
+
+def _encoded(
+    message_id: str,
+    tags: str | None,
+    keys: str | list[str | None] | None,
+    properties: list[tuple[str, str | None]] | None,
+    sharding_key: str | None,
+    delay: int | None,
+) -> bytes:
+    """The stored properties. What has a column of its own wins over the same name in the map."""
+    kept = {name: value for name, value in properties if value and name not in FORMER} if properties else {}
+    if tags:
+        kept[PROPERTY_TAGS] = tags
+    words = keys if isinstance(keys, str) else KEYS_SEPARATOR.join(key for key in keys or () if key)
+    if words:
+        kept[PROPERTY_KEYS] = words
+    kept[PROPERTY_UNIQ_KEY] = message_id
+    if delay:
+        kept[PROPERTY_DELAY] = str(delay)
+    if sharding_key:
+        kept[SHARDING_PROPERTY] = sharding_key
+    return encode_properties(kept).encode()
