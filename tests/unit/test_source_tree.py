@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 import tomllib
@@ -13,6 +14,11 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "cometmq"
 FILES = sorted(SOURCE.rglob("*.py"))
+DOCUMENTS = [
+    *ROOT.glob("*.md"),
+    *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted((ROOT / "bench").rglob("*.md")),
+]
 
 # What each package may import of the others. Modules at the top level (errors, clock, ...) are open to all.
 MAY_IMPORT = {
@@ -142,3 +148,25 @@ def test_test_files_have_names_of_their_own() -> None:
     """pytest imports them by their bare names."""
     names = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
     assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_between_documents_resolve(path: Path) -> None:
+    for target in re.findall(r"\[[^\]]*\]\(([^)\s#]+)[^)]*\)", path.read_text("utf-8")):
+        assert target.startswith("http") or (path.parent / target).exists(), target
+
+
+def test_every_decision_is_in_the_index() -> None:
+    folder = ROOT / "docs" / "decisions"
+    pages = sorted(path.name for path in folder.glob("[0-9]*.md"))
+    assert [int(name[:3]) for name in pages] == list(range(1, len(pages) + 1))
+    index = (folder / "README.md").read_text("utf-8")
+    assert [name for name in pages if f"({name})" not in index] == []
+
+
+def test_comments_name_no_text_that_is_not_here() -> None:
+    """A reader cannot open what is not in the repository."""
+    known = {path.name for path in DOCUMENTS}
+    for path in FILES:
+        for name in re.findall(r"\b[\w-]+\.md\b", path.read_text("utf-8")):
+            assert name in known, f"{path}: {name}"
