@@ -20,6 +20,7 @@ from cometmq.errors import CometMQError
 from cometmq.protocol import json_java
 from cometmq.protocol.filters import sql92
 from cometmq.protocol.filters.bloom import BloomFilter, is_hit
+from cometmq.protocol.filters.tag import SQL92, is_tag_type
 
 if TYPE_CHECKING:
     from cometmq.protocol.bodies.heartbeat import SubscriptionData
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FILTER_FILE = "consumerFilter.json"
-TAG = "TAG"
-SQL92 = "SQL92"
 ERROR_PERCENT = 20  # maxErrorRateOfBloomFilter
 GROUPS_EXPECTED = 32  # expectConsumerNumUseFilter
 CLEAN_TIME_SPAN_MS = 86_400_000  # filterDataCleanTimeSpan
@@ -40,10 +39,6 @@ BloomBits = tuple[int, tuple[int, ...]]  # number of bits, positions
 
 class ExpressionError(CometMQError):
     """An expression that does not compile, or of a type that nobody knows."""
-
-
-def is_tag(expression_type: str | None) -> bool:
-    return not expression_type or expression_type == TAG
 
 
 def compile_expression(expression_type: str, expression: str) -> Compiled:
@@ -144,7 +139,7 @@ class FilterData:
         topics: set[str] = set()
         for data in subscriptions:
             topics.add(data.topic)
-            if not is_tag(data.expression_type) and data.sub_string:
+            if not is_tag_type(data.expression_type) and data.sub_string:
                 self._register(data.topic, group, data.sub_string, data.expression_type, data.sub_version)
         for known in [known for known in self if known.group == group and known.topic not in topics]:
             self._die(known)

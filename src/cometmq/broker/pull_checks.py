@@ -12,13 +12,12 @@ from cometmq.broker.pull_filter import (
     PropertyFilter,
     RetryPropertyFilter,
     TagFilter,
-    is_tag_type,
-    tag_codes,
 )
 from cometmq.errors import CometMQError
 from cometmq.protocol.bodies.group import SubscriptionGroupConfig
 from cometmq.protocol.bodies.heartbeat import BROADCASTING
 from cometmq.protocol.codes import ResponseCode
+from cometmq.protocol.filters.tag import is_tag_type, tag_codes
 from cometmq.protocol.headers import PullMessageHeader
 from cometmq.protocol.names import PERM_READ, RETRY_PREFIX
 from cometmq.protocol.sys_flag import PULL_SUBSCRIPTION

@@ -9,14 +9,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable, Mapping
 
-from cometmq.protocol.hashing import tags_code
 from cometmq.protocol.properties import PROPERTY_RETRY_TOPIC, decode_properties_bytes
 from cometmq.protocol.sys_flag import born_host_size, store_host_size
-
-TAG = "TAG"
-SQL92 = "SQL92"
-ALL = "*"
-TAG_SEPARATOR = "||"
 
 Evaluate = Callable[[Mapping[str, str]], bool | None]
 
@@ -26,19 +20,6 @@ SYS_FLAG_POSITION = 36
 HOSTS_POSITION = 48  # born host starts here
 # store timestamp 8, reconsume times 4, prepared offset 8 lie around the two hosts before the body length
 BETWEEN_HOSTS_AND_BODY_SIZE = 8 + 4 + 8
-
-
-def is_tag_type(expression_type: str | None) -> bool:
-    """A missing type means TAG (clients before 4.1)."""
-    return not expression_type or expression_type == TAG
-
-
-def tag_codes(expression: str | None) -> frozenset[int]:
-    """Hashes of the tags in ``A || B``; empty when everything is wanted."""
-    if not expression or expression == ALL:
-        return frozenset()
-    tags = (tag.strip() for tag in expression.split(TAG_SEPARATOR))
-    return frozenset(tags_code(tag) for tag in tags if tag)
 
 
 class TagFilter:

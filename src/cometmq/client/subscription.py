@@ -10,10 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from cometmq.errors import ClientError
-
-TAG = "TAG"
-SQL92 = "SQL92"
-ALL = "*"
+from cometmq.protocol.filters.tag import ALL, SQL92, TAG, TAG_SEPARATOR
 
 
 class TagFilter:
@@ -30,7 +27,7 @@ class TagFilter:
 
     def __init__(self, *tags: str) -> None:
         for tag in tags:
-            if not tag.strip() or "||" in tag:
+            if not tag.strip() or TAG_SEPARATOR in tag:
                 raise ClientError(f"{tag!r} is not a tag; give each tag as an argument of its own")
         self.tags = frozenset(tag.strip() for tag in tags if tag != ALL)
         self.expression = " || ".join(tags) if self.tags else ALL
@@ -38,7 +35,7 @@ class TagFilter:
     @classmethod
     def parse(cls, expression: str) -> TagFilter:
         """From RocketMQ's text (``a || b``); the text is kept as typed, because tools compare it."""
-        made = cls(*(part.strip() for part in expression.split("||") if part.strip()))
+        made = cls(*(part.strip() for part in expression.split(TAG_SEPARATOR) if part.strip()))
         if made.tags:
             made.expression = expression
         return made

@@ -8,10 +8,9 @@ from cometmq.broker.pull_filter import (
     PropertyFilter,
     RetryPropertyFilter,
     TagFilter,
-    is_tag_type,
     record_properties,
-    tag_codes,
 )
+from cometmq.protocol.filters.tag import is_tag_type, tag_codes
 from cometmq.protocol.hashing import tags_code
 from cometmq.protocol.host import encode_host
 from cometmq.protocol.record_cy import encode_record

@@ -12,7 +12,6 @@ from cometmq.errors import LocalProtocolError, RemoteProtocolError
 from cometmq.protocol import acl_signature, sys_flag
 from cometmq.protocol.command import RemotingCommand
 from cometmq.protocol.compression import compress, decompress
-from cometmq.protocol.filters import tag
 from cometmq.protocol.hashing import java_string_hash, tags_code
 from cometmq.protocol.host import HostPort, decode_host, encode_host
 from cometmq.protocol.message import Message
@@ -221,28 +220,6 @@ def test_a_missing_compression_package_is_named(monkeypatch: pytest.MonkeyPatch)
 
 def test_addresses_have_the_size_that_the_flags_say() -> None:
     assert (sys_flag.born_host_size(0x10), sys_flag.store_host_size(0x10)) == (20, 8)
-
-
-def test_tag_expressions() -> None:
-    assert tag.parse_tags(" TagA || TagB||") == ["TagA", "TagB"]
-    assert tag.parse_tags("*") == tag.parse_tags(None) == tag.parse_tags("") == []
-    data = tag.subscription("T", " TagA || TagB||", version=5)
-    assert (data.sub_string, data.tags_set, data.code_set) == (
-        " TagA || TagB||",
-        ["TagA", "TagB"],
-        [2598919, 2598920],
-    )
-    assert tag.subscription("T", None).sub_string == "*"
-    with pytest.raises(LocalProtocolError):
-        tag.parse_tags("||")
-
-
-def test_the_tag_filter_compares_hashes() -> None:
-    chosen = tag.TagFilter.of(tag.subscription("T", "Aa"))
-    assert chosen.matches_tags_code(tags_code("BB"))
-    assert not chosen.matches_tags_code(0)
-    every = tag.TagFilter.of(tag.subscription("T", "*"))
-    assert every.matches_tags_code(0)
 
 
 def test_the_worked_example_of_a_signature() -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cometmq import properties_file
-from cometmq.broker.filter_data import GroupFilter, is_tag
+from cometmq.broker.filter_data import GroupFilter
 from cometmq.broker.handlers.admin_topics import NOT_SET
 from cometmq.broker.runtime_info import runtime_info
 from cometmq.broker.stats import Window
@@ -31,6 +31,7 @@ from cometmq.protocol.bodies.stats import (
 from cometmq.protocol.bodies.topic import DataVersion
 from cometmq.protocol.codes import RequestCode, ResponseCode
 from cometmq.protocol.command import RemotingCommand
+from cometmq.protocol.filters.tag import is_tag_type
 from cometmq.protocol.headers import (
     GetBrokerConfigResponseHeader,
     QueryConsumeQueueHeader,
@@ -228,7 +229,7 @@ def _describe_filter(broker: Broker, group: str, topic: str, body: QueryConsumeQ
 
 
 def _lets_through(subscription: SubscriptionData | None, tags_code: int) -> bool:
-    if subscription is None or not is_tag(subscription.expression_type):
+    if subscription is None or not is_tag_type(subscription.expression_type):
         return False
     return not subscription.code_set or tags_code in subscription.code_set
 

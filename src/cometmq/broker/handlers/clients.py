@@ -13,12 +13,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from cometmq.broker.clients import ClientInfo, ConsumerGroup
-from cometmq.broker.filter_data import ExpressionError, compile_expression, is_tag
+from cometmq.broker.filter_data import ExpressionError, compile_expression
 from cometmq.errors import BrokerError
 from cometmq.protocol.bodies.group import ConsumerIdList, SubscriptionGroupConfig
 from cometmq.protocol.bodies.heartbeat import CheckClientRequestBody, ConsumerData, HeartbeatData
 from cometmq.protocol.codes import RequestCode, ResponseCode
 from cometmq.protocol.command import RemotingCommand
+from cometmq.protocol.filters.tag import is_tag_type
 from cometmq.protocol.headers import ConsumerGroupHeader, EmptyHeader, UnregisterClientHeader
 from cometmq.protocol.names import RETRY_PREFIX, UNIT_SUB_FLAG
 
@@ -96,7 +97,7 @@ def _bad_expression(broker: Broker, consumers: Iterable[ConsumerData]) -> str | 
         return None
     for consumer in consumers:
         for data in consumer.subscription_data_set:
-            if not is_tag(data.expression_type) and not data.class_filter_mode:
+            if not is_tag_type(data.expression_type) and not data.class_filter_mode:
                 try:
                     compile_expression(data.expression_type, data.sub_string or "")
                 except ExpressionError as error:
@@ -177,7 +178,7 @@ def get_consumer_list_by_group(
 def check_client_config(broker: Broker, connection: Connection, request: RemotingCommand) -> RemotingCommand:
     subscription = CheckClientRequestBody.decode(request.body).subscription_data
     kind = subscription.expression_type
-    if is_tag(kind):
+    if is_tag_type(kind):
         return request.response()
     if not broker.config.enable_property_filter:
         raise BrokerError(

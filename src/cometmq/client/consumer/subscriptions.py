@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from cometmq.client.instance import Instance
-from cometmq.client.subscription import SQL92, Filter, TagFilter
+from cometmq.client.subscription import Filter, TagFilter
 from cometmq.protocol.bodies.heartbeat import SubscriptionData
+from cometmq.protocol.filters.tag import SQL92
 from cometmq.protocol.hashing import tags_code
 from cometmq.protocol.message import MessageExt
 

@@ -7,9 +7,7 @@ from typing import Annotated
 from msgspec import field
 
 from cometmq.protocol.bodies.body import Body, one_of
-
-EXPRESSION_TAG = "TAG"
-SUBSCRIBE_ALL = "*"
+from cometmq.protocol.filters.tag import TAG
 
 CONSUME_ACTIVELY = "CONSUME_ACTIVELY"
 CONSUME_PASSIVELY = "CONSUME_PASSIVELY"
@@ -40,7 +38,7 @@ class SubscriptionData(Body, kw_only=True):
 
     class_filter_mode: bool = False
     code_set: list[int] = field(default_factory=list)
-    expression_type: str = EXPRESSION_TAG
+    expression_type: str = TAG
     sub_string: str | None = None
     sub_version: int = 0
     tags_set: list[str] = field(default_factory=list)
