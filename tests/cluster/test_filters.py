@@ -256,7 +256,7 @@ BLOOMED = {
 async def forge(live: LiveBroker, queue_offset: int, old: bytes, new: bytes) -> None:
     """Change a property of a stored message, so that only its bits still tell what it was."""
     (entry,) = live.broker.store.queue_entries(TOPIC, 0, queue_offset, 1)
-    record = live.broker.store.read_record(entry.physical_offset, entry.size)
+    record = live.broker.store.read_record(entry.physical_offset)
     assert record is not None
     at = bytes(record).index(old)
     record[at : at + len(old)] = new
