@@ -14,7 +14,7 @@ from wire_client import COMMIT, SUBSCRIPTION, SUSPEND, WireClient, pull_header, 
 from cometmq.broker.broker import Broker
 from cometmq.protocol.bodies.group import SubscriptionGroupConfig
 from cometmq.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, SubscriptionData
-from cometmq.protocol.codes import RequestCode, SerializeType
+from cometmq.protocol.codes import RequestCode, ResponseCode, SerializeType
 from cometmq.protocol.command import RemotingCommand
 from cometmq.protocol.message import Message
 from cometmq.protocol.record_cy import decode_records, encode_batch
@@ -530,3 +530,22 @@ def test_slow_readers_are_sent_to_a_replica(
             assert (response.ext_fields or {})["suggestWhichBrokerId"] == str(suggested)
 
     run(main())
+
+
+def test_pulls_that_may_wait_no_time_at_all_are_held_and_answered(tmp_path: Path) -> None:
+    """uvloop's timers have no time when they are due at once."""
+    uvloop = pytest.importorskip("uvloop")
+
+    async def main() -> None:
+        async with running_broker(tmp_path) as (broker, client):
+            await client.send("TopicA", b"first")
+            pulls = [
+                client.pull("TopicA", 1, sys_flag=SUSPEND | SUBSCRIPTION, suspend_timeout_millis=timeout_ms)
+                for timeout_ms in (0, 0, 30, 0, 1)
+            ]
+            answers = await asyncio.gather(*pulls)
+            assert {answer.code for answer in answers} == {ResponseCode.PULL_NOT_FOUND}
+            assert broker.held_pulls.expired == len(pulls)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(asyncio.wait_for(main(), 30))

@@ -89,7 +89,8 @@ class HeldPulls:
         self._queues: dict[tuple[str, int], _HeldQueue] = {}
         self._deadlines: list[tuple[float, int, HeldPull]] = []
         self._sequence = 0  # keeps equal deadlines in order, pulls are not comparable
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
+        self._timer_at = 0.0  # not asked of the timer: uvloop's has no time when it is due already
         self.count = 0  # held now
         self.woken = 0
         self.expired = 0
@@ -105,7 +106,7 @@ class HeldPulls:
         self._sequence += 1
         heapq.heappush(self._deadlines, (pull.deadline, self._sequence, pull))
         self.count += 1
-        if self._timer is None or pull.deadline < self._timer.when():
+        if self._timer is None or pull.deadline < self._timer_at:
             self._arm(loop)
 
     def stop(self) -> None:
@@ -168,7 +169,8 @@ class HeldPulls:
             self._timer.cancel()
             self._timer = None
         if self._deadlines:
-            self._timer = loop.call_at(self._deadlines[0][0], self._expire_due)
+            self._timer_at = self._deadlines[0][0]
+            self._timer = loop.call_at(self._timer_at, self._expire_due)
 
     def _expire_due(self) -> None:
         loop = asyncio.get_running_loop()
