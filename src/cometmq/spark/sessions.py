@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import sys
 from collections.abc import Mapping
@@ -60,10 +59,19 @@ def prepare_environment(*, local: bool = True) -> None:
 
 
 def register(spark: SparkSession) -> None:
-    """Make the formats known to a session, unless Spark finds them by itself (modules pyspark_rocketmq...)."""
+    """Make the formats known to a session, where Spark has not found them by itself (modules pyspark_rocketmq...).
+
+    It looks for them once, in a Python process that must start within ten seconds: a busy machine may miss that, and
+    then they would be unknown for good.
+    """
+    from pyspark.errors import AnalysisException
+
     from cometmq.spark.source import RocketMQSource
     from cometmq.spark.store_source import StoreSource
 
-    for module, source in (("pyspark_rocketmq", RocketMQSource), ("pyspark_rocketmq_store", StoreSource)):
-        if importlib.util.find_spec(module) is None:
+    for source in (RocketMQSource, StoreSource):
+        try:
             spark.dataSource.register(source)
+        except AnalysisException as error:
+            if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+                raise

@@ -39,7 +39,12 @@ def sentence_of(error: BaseException | str) -> str:
         return f"{text} (Spark: {found['code']})"
     java = _JAVA.search(text)
     if java:
-        return f"{java['text'].strip()} (Java: {java['kind'].rpartition('.')[2]})"
+        kind = java["kind"].rpartition(".")[2]
+        return (
+            sentence_of(java["text"])
+            if java["text"].startswith("[")
+            else f"{java['text'].strip()} (Java: {kind})"
+        )
     return text.strip().partition("\n")[0]
 
 
