@@ -3,6 +3,7 @@ and it is started again. What is damaged must be noticed, never served, never el
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ from ha.faults import Fault, Trial
 PAGE_SIZE = 4096
 ENTRY_SIZE = 20  # of a ConsumeQueue
 PLACE_SIZE = 12  # of physical offset and size in it
+SUMMED_UP_S = 4.0  # so old must bytes outside of bodies be to be in the checksums of the log
 QUERY_MS = 5_000
 QUERIES = 30
 
@@ -47,7 +49,17 @@ def cut_tail(store: Path) -> None:
 def flip_in_log(store: Path) -> None:
     """Well below what is confirmed."""
     path = _newest(store / "commitlog")
-    flip_bit(path, random.randrange(used_size(path) // 2))
+    flip_bit(path, random.randrange(used_size(path) // 4))
+
+
+def flip_in_head(store: Path) -> None:
+    """In the part of a record that its CRC does not cover: queue, offset, times, hosts, before the body."""
+    path = _newest(store / "commitlog")
+    data, at, places = path.read_bytes(), 0, [0]
+    while (size := int.from_bytes(data[at : at + 4], "big")) and at + size < len(data) // 2:
+        at += size
+        places.append(at)
+    flip_bit(path, random.choice(places[: max(len(places) // 4, 1)]) + random.randrange(8, 84))
 
 
 def flip_in_tail(store: Path) -> None:
@@ -96,6 +108,9 @@ def killed_and(damage: Callable[[Path], None], *, master: bool) -> Fault:
 
     async def fault(trial: Trial) -> None:
         victim = await trial.master() if master else random.choice(await trial.followers())
+        await asyncio.sleep(SUMMED_UP_S)
+        if master:
+            victim = await trial.master()
         trial.note(f"killed replica {victim}, then: {damage.__name__}")
         trial.group.kill(victim)
         await trial.recovered()

@@ -118,7 +118,8 @@ class RelayedGroup(GroupProcesses):
             command, env={**os.environ, "PYTHONPATH": tests}, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL
         )
         assert relay.stdout is not None
-        assert relay.stdout.readline() == b"ready\n"
+        with relay.stdout:
+            assert relay.stdout.readline() == b"ready\n"
         return relay
 
     def _relay_host(self, number: int) -> str:

@@ -22,6 +22,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 DAMAGES = {
     "F-24": damage.cut_tail,
     "F-25 log": damage.flip_in_log,
+    "F-25 head": damage.flip_in_head,
     "F-25 tail": damage.flip_in_tail,
     "F-25 queue": damage.flip_in_queue,
     "F-25 index": damage.flip_in_index,

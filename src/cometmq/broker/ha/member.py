@@ -10,6 +10,7 @@ Connections are kept by ``Peers``. Loop thread only.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import logging
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from cometmq.broker.ha.confirm_waits import ConfirmWaits
 from cometmq.broker.ha.frames import Ack, AlterSyncSet, Close, Hello
+from cometmq.broker.ha.log_sums import LogSums, Piece, sum_up
 from cometmq.broker.ha.peer_link import PeerLink
 from cometmq.broker.ha.peers import Peers
 from cometmq.broker.ha.replica import Replica, Standing
@@ -81,12 +83,15 @@ class Member:
         self.elections = 0
         self._store = store
         self._roles = roles
-        truncation = Truncation(files.directory / "truncate.intent", store, files.epochs, on_cut)
+        self._sums = LogSums(files.directory / "sums")
+        self._on_cut = on_cut
+        truncation = Truncation(files.directory / "truncate.intent", store, files.epochs, self._log_was_cut)
         redone = truncation.finish_last()
         if redone is not None:
             log.warning("event=CUT_FINISHED a cut of the log was completed offset=%d", redone)
         self.log = StoreLog(store, files.epochs, truncation, files.directory)
         hint = files.confirmed.offset if files.confirmed is not None else 0
+        damaged = self._cut_damage() or damaged
         self.corrupt = damaged or hint > self.log.max_offset  # confirmed bytes may be missing
         if self.corrupt:
             log.error("event=REPLICA_CORRUPT records are missing from offset=%d on; they are copied from the master",
@@ -105,7 +110,7 @@ class Member:
         self._altering: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._saved_at = 0
-        self._saving: asyncio.Future[None] | None = None
+        self._saving: asyncio.Future[tuple[int, list[Piece]]] | None = None
         self._fenced = False
         self._fenced_since = boot_ms()
         self._master_silent = False
@@ -113,6 +118,21 @@ class Member:
         self._grown_scheduled = False
         self.stopping = False
         self._ends = (0, 0)
+
+    def _cut_damage(self) -> bool:
+        """Bits have flipped in the log since it was written: what is behind them has to be copied."""
+        wrong = self._sums.first_wrong(self._store.read_log)
+        if wrong is not None:
+            log.error(
+                "event=LOG_DAMAGED the log is not what it was from offset=%d on; it is cut there", wrong
+            )
+            self._store.truncate(wrong)
+        self._sums.cut(self._store.max_physical_offset)
+        return wrong is not None
+
+    def _log_was_cut(self) -> None:
+        self._sums.cut(self._store.max_physical_offset)
+        self._on_cut()
 
     # -- life -----------------------------------------------------------------------------------------------------
 
@@ -251,13 +271,26 @@ class Member:
     def _save_confirmed(self) -> None:
         """In a thread: it is a hint, and nobody shall wait for a disk because of it."""
         if self._saving is None or self._saving.done():
+            sure = min(self.core.confirm, self._store.flushed_offset)
+            parts = self._sums.unsummed(self._store.read_log, max(self._store.min_physical_offset, 0), sure)
             self._saving = asyncio.get_running_loop().run_in_executor(
-                None, self.files.save_confirmed, self.core.confirm_to_keep, self.core.epoch
+                None, self._save, self.core.confirm_to_keep, self.core.epoch, self._sums.version, parts
             )
             self._saving.add_done_callback(self._confirmed_saved)
 
-    def _confirmed_saved(self, saving: asyncio.Future[None]) -> None:
-        if saving.cancelled() or (error := saving.exception()) is None:
+    def _save(
+        self, offset: int, epoch: int, version: int, parts: list[tuple[int, memoryview]]
+    ) -> tuple[int, list[Piece]]:
+        """In the thread."""
+        self.files.save_confirmed(offset, epoch)
+        return version, sum_up(parts)
+
+    def _confirmed_saved(self, saving: asyncio.Future[tuple[int, list[Piece]]]) -> None:
+        if saving.cancelled():
+            return
+        if (error := saving.exception()) is None:
+            with contextlib.suppress(OSError):  # only a help
+                self._sums.add(*saving.result())
             return
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             return  # only a hint, and nothing is wrong with the old one; whoever needs the room will complain
