@@ -29,7 +29,7 @@ from cometmq.clock import boot_ms
 from cometmq.controller.config import ControllerConfig, parse_id
 from cometmq.controller.controller import Controller, open_controller
 from cometmq.controller.replicas import GroupSettings
-from cometmq.controller.session import ControllerSession, ReplicaIdentity
+from cometmq.controller.session import ControllerSession, GroupSnapshot, ReplicaIdentity
 from cometmq.errors import CometMQError
 from cometmq.store.model import PutResult, PutStatus
 
@@ -163,10 +163,15 @@ class GroupReplication:
             self.controller_config.peers.values(),
             identity,
             member.status,
-            member.on_view,
+            lambda snapshot: self._told(snapshot, None),
             self.controller_config.session_times,
-            on_answer=member.on_answer,
+            on_answer=self._told,
         )
+
+    def _told(self, snapshot: GroupSnapshot, sent: int | None) -> None:
+        """The controllers have said how things are."""
+        self.member.on_answer(snapshot, sent)
+        self.member.peers.look_at_early()
 
     def _identity(self) -> ReplicaIdentity:
         assert self.files is not None

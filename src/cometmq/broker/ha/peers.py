@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CONNECT_TIMEOUT_S = 2.0
+EARLY_LIMIT_S = 0.5  # how long a greeting waits for us to hear that we are master
 HANDSHAKE_MS = 3_000  # a connection that is not welcomed for this long is tried anew
 
 
@@ -42,6 +43,7 @@ class Peers:
         self.links: dict[int, PeerLink] = {}  # followers that follow us, by id
         self.master_link: PeerLink | None = None
         self._open: set[PeerLink] = set()  # also those that have not greeted yet
+        self._early: dict[PeerLink, Hello] = {}  # greetings of those who knew before us that we are master
         self._connecting: asyncio.Task[None] | None = None
         self._greeted_at = 0
         self._greeted_epoch = 0
@@ -156,6 +158,7 @@ class Peers:
 
     def link_closed(self, link: PeerLink) -> None:
         self._open.discard(link)
+        self._early.pop(link, None)
         if link is self.master_link:
             self.master_link = None
             if self._member.core.role is not ReplicaRole.MASTER:  # else that replica may follow us already
@@ -172,7 +175,9 @@ class Peers:
             return
         try:
             decoded = self._decode(link, frame)
-            if decoded is not None:
+            if isinstance(decoded, Hello) and decoded.epoch > self._member.core.view.epoch:
+                self._hold(link, decoded)
+            elif decoded is not None:
                 self._member.core.receive(decoded, boot_ms())
         except StoreError as error:
             self._cannot_write(link, error)
@@ -192,8 +197,34 @@ class Peers:
         if link is self.master_link:
             self._member.want_flush()
         self._member.turn()
+        if link not in self._early:
+            self._close_unwelcome(link)
+
+    def _close_unwelcome(self, link: PeerLink) -> None:
         if not link.welcomed and link is not self.master_link and link.is_open and link.session:
             link.close()  # it took us for the master
+
+    # -- greetings that come too early ----------------------------------------------------------------------------
+
+    def _hold(self, link: PeerLink, hello: Hello) -> None:
+        """Turned away it would come again only after a ping, and nothing is confirmed until then."""
+        self._early[link] = hello
+        asyncio.get_running_loop().call_later(EARLY_LIMIT_S, self._give_up, link)
+        if self._member.session is not None:
+            self._member.session.poke()
+
+    def _give_up(self, link: PeerLink) -> None:
+        if self._early.pop(link, None) is not None:
+            self._close_unwelcome(link)
+
+    def look_at_early(self) -> None:
+        """The controllers have told us something: perhaps that these were right."""
+        known = self._member.core.view.epoch
+        for link, hello in list(self._early.items()):
+            if hello.epoch <= known and not self._member.stopping:
+                del self._early[link]
+                self._member.turn(self._member.core.receive, hello, boot_ms())
+                self._close_unwelcome(link)
 
     def _decode(self, link: PeerLink, frame: WireFrame) -> Frame | None:
         kind = frame.type
