@@ -116,6 +116,7 @@ def killed_and(damage: Callable[[Path], None], *, master: bool) -> Fault:
         await trial.recovered()
         damage(trial.group.store(victim))
 
+    fault.__name__ = f"{damage.__name__} of {'the master' if master else 'a follower'}"
     return fault
 
 
