@@ -13,6 +13,11 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+try:
+    import uvloop
+except ImportError:  # Windows
+    uvloop = None
+
 # In CI the property tests try the same examples every time; at a desk they look for new ones.
 settings.register_profile("ci", derandomize=True, deadline=None)
 if os.environ.get("CI"):
@@ -57,9 +62,11 @@ def golden_store(tmp_path: Path, golden_originals: Callable[[str], Path]) -> Cal
 
 @pytest.fixture
 def run() -> Any:
-    """Run a coroutine to its end with a limit of time: ``run(main())``."""
+    """Run a coroutine to its end with a limit of time, on the loop that brokers have: ``run(main())``."""
+    loop_factory = uvloop.new_event_loop if uvloop is not None else None
 
     def run_it(main: Coroutine[Any, Any, Any], timeout: float = 30) -> Any:
-        return asyncio.run(asyncio.wait_for(main, timeout))
+        with asyncio.Runner(loop_factory=loop_factory) as runner:
+            return runner.run(asyncio.wait_for(main, timeout))
 
     return run_it
