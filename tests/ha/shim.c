@@ -192,6 +192,24 @@ static void names_are_safe(const char *directory) {
     }
 }
 
+/* New names in a synced directory are safe; what stands in the files is not. */
+static void files_are_there(const char *directory) {
+    char path[LONG_PATH], target[LONG_PATH];
+    struct stat status;
+    DIR *open_directory = opendir(directory);
+    struct dirent *entry;
+    while (open_directory && (entry = readdir(open_directory))) {
+        snprintf(path, sizeof path, "%s/%s", directory, entry->d_name);
+        shadow_of(path, target);
+        if (lstat(path, &status) || !S_ISREG(status.st_mode) || access(target, F_OK) == 0) continue;
+        make_parents(target);
+        int file = open(target, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+        if (file < 0) die(target);
+        close(file);
+    }
+    if (open_directory) closedir(open_directory);
+}
+
 static int visit(const char *path, const struct stat *status, int kind, struct FTW *where) {
     (void)where;
     if (kind == FTW_F && S_ISREG(status->st_mode)) copy_file(path);
@@ -217,8 +235,12 @@ static int synced(int fd, int (*real)(int)) {
     pthread_mutex_lock(&lock);
     int broken = fails(path);
     if (!broken && *shadow && fstat(fd, &status) == 0) {
-        if (S_ISDIR(status.st_mode)) names_are_safe(path);
-        else copy_file(path);
+        if (S_ISDIR(status.st_mode)) {
+            names_are_safe(path);
+            files_are_there(path);
+        } else {
+            copy_file(path);
+        }
     }
     pthread_mutex_unlock(&lock);
     if (broken) {
