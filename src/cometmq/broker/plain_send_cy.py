@@ -19,7 +19,6 @@ are the readable specification and must give the same bytes.
 from __future__ import annotations
 
 import struct
-import sys
 import zlib
 
 import msgspec
@@ -31,6 +30,7 @@ except ModuleNotFoundError:
 
 if cython.compiled:
     from cython.cimports.cometmq.big_endian import get_u32, put_32, put_64
+    from cython.cimports.cometmq.crc32 import crc32, fill_crc_tables
     from cython.cimports.cometmq.json_text import (
         NOT_PLAIN,
         clean_text,
@@ -47,7 +47,6 @@ if cython.compiled:
 
 # Constants of the C side: a plain module-level number would be a Python object in the loops.
 RECORD_MAGIC = cython.declare(cython.uint, 0xDAA320A7)
-ALL_BITS = cython.declare(cython.uint, 0xFFFFFFFF)
 CRC_MASK = cython.declare(cython.uint, 0x7FFFFFFF)
 RECORD_FIXED_SIZE = cython.declare(cython.Py_ssize_t, 91)  # with two IPv4 hosts; each IPv6 host adds 12
 PROPERTY_COUNT_MAX = cython.declare(
@@ -96,60 +95,8 @@ SPECIAL_PROPERTIES = frozenset(
 )
 SPECIAL_PREFIX = b"TIMER_"
 
-_crc_tables = cython.declare(cython.uint[4096])
-_little_endian = cython.declare(cython.bint, sys.byteorder == "little")
-
-
-def _fill_crc_tables() -> None:
-    """Tables for sixteen bytes a step (CRC-32, zlib polynomial)."""
-    if cython.compiled:
-        n: cython.int
-        k: cython.int
-        c: cython.uint
-        for n in range(256):
-            c = n
-            for k in range(8):
-                c = (c >> 1) ^ 0xEDB88320 if c & 1 else c >> 1
-            _crc_tables[n] = c
-        for n in range(256):
-            c = _crc_tables[n]
-            for k in range(1, 16):
-                c = _crc_tables[c & 0xFF] ^ (c >> 8)
-                _crc_tables[k * 256 + n] = c
-
-
-_fill_crc_tables()
-
 if cython.compiled:
-
-    @cython.cfunc
-    @cython.exceptval(check=False)
-    def _crc32(p: cython.pointer(cython.const[cython.uchar]), size: cython.Py_ssize_t) -> cython.uint:
-        crc: cython.uint = ALL_BITS
-        a: cython.uint
-        b: cython.uint
-        c: cython.uint
-        d: cython.uint
-        t: cython.pointer(cython.uint) = _crc_tables
-        while size >= 16 and _little_endian:
-            memcpy(cython.address(a), p, 4)
-            memcpy(cython.address(b), p + 4, 4)
-            memcpy(cython.address(c), p + 8, 4)
-            memcpy(cython.address(d), p + 12, 4)
-            a ^= crc
-            crc = (
-                t[d >> 24] ^ t[256 + ((d >> 16) & 255)] ^ t[512 + ((d >> 8) & 255)] ^ t[768 + (d & 255)]
-                ^ t[1024 + (c >> 24)] ^ t[1280 + ((c >> 16) & 255)] ^ t[1536 + ((c >> 8) & 255)] ^ t[1792 + (c & 255)]
-                ^ t[2048 + (b >> 24)] ^ t[2304 + ((b >> 16) & 255)] ^ t[2560 + ((b >> 8) & 255)] ^ t[2816 + (b & 255)]
-                ^ t[3072 + (a >> 24)] ^ t[3328 + ((a >> 16) & 255)] ^ t[3584 + ((a >> 8) & 255)] ^ t[3840 + (a & 255)]
-            )  # fmt: skip
-            p += 16
-            size -= 16
-        while size > 0:
-            crc = t[(crc ^ p[0]) & 255] ^ (crc >> 8)
-            p += 1
-            size -= 1
-        return crc ^ ALL_BITS
+    fill_crc_tables()
 
     @cython.cfunc
     @cython.exceptval(check=False)
@@ -889,7 +836,7 @@ class PlainSends:
                 sys_flag |= SYS_FLAG_STORE_V6
             put_32(r, size)
             put_32(r + 4, RECORD_MAGIC)
-            put_32(r + 8, _crc32(body, body_size) & CRC_MASK)
+            put_32(r + 8, crc32(body, body_size) & CRC_MASK)
             put_32(r + 12, cython.cast(cython.uint, numbers[FIELD_QUEUE_ID]))
             put_32(r + 16, cython.cast(cython.uint, numbers[FIELD_FLAG]))
             put_64(r + 20, topic.next_offsets[numbers[FIELD_QUEUE_ID]])

@@ -19,7 +19,6 @@ stands and, if asked, the CRC of the body is right. Reads a buffer, touches noth
 from __future__ import annotations
 
 import struct
-import sys
 import zlib
 from typing import NamedTuple
 
@@ -30,8 +29,8 @@ except ModuleNotFoundError:
 
 if cython.compiled:
     from cython.cimports.cometmq.big_endian import get_i32, get_i64, get_u32
+    from cython.cimports.cometmq.crc32 import crc32, fill_crc_tables
     from cython.cimports.cpython.buffer import Py_buffer, PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-    from cython.cimports.libc.string import memcpy
 
 MESSAGE_MAGIC = 0xDAA320A7
 BLANK_MAGIC = 0xCBD43194
@@ -68,8 +67,6 @@ REASONS = (
 )
 CUT, MAGIC, LENGTH, INNER_LENGTH, POSITION, CRC, BLANK = 1, 2, 3, 4, 5, 6, 7
 
-_crc_tables = cython.declare(cython.uint[4096])
-_little_endian = cython.declare(cython.bint, sys.byteorder == "little")
 
 _HEAD = struct.Struct(">IIIiiqqi")
 _BODY_LENGTH = struct.Struct(">i")
@@ -159,51 +156,7 @@ def _judge(buffer, position, end, size, magic, physical_base, check_crc):
 
 
 if cython.compiled:
-
-    def _fill_crc_tables() -> None:
-        """Tables for sixteen bytes a step: table k is table 0 after k more zero bytes."""
-        n: cython.int
-        k: cython.int
-        c: cython.uint
-        for n in range(256):
-            c = n
-            for k in range(8):
-                c = (c >> 1) ^ 0xEDB88320 if c & 1 else c >> 1
-            _crc_tables[n] = c
-        for n in range(256):
-            c = _crc_tables[n]
-            for k in range(1, 16):
-                c = _crc_tables[c & 0xFF] ^ (c >> 8)
-                _crc_tables[k * 256 + n] = c
-
-    _fill_crc_tables()
-
-    @cython.cfunc
-    @cython.exceptval(check=False)
-    def _body_crc(p: cython.p_uchar, size: cython.longlong) -> cython.uint:
-        """CRC-32 as in zlib."""
-        crc: cython.uint = 0xFFFFFFFF
-        words: cython.uint[4]
-        t: cython.pointer(cython.uint) = _crc_tables
-        k: cython.int
-        while size >= 16 and _little_endian:
-            memcpy(words, p, 16)
-            words[0] ^= crc
-            crc = 0
-            for k in range(4):
-                crc ^= (
-                    t[3840 - 1024 * k + (words[k] & 255)]
-                    ^ t[3584 - 1024 * k + ((words[k] >> 8) & 255)]
-                    ^ t[3328 - 1024 * k + ((words[k] >> 16) & 255)]
-                    ^ t[3072 - 1024 * k + (words[k] >> 24)]
-                )
-            p += 16
-            size -= 16
-        while size > 0:
-            crc = t[(crc ^ p[0]) & 255] ^ (crc >> 8)
-            p += 1
-            size -= 1
-        return crc ^ 0xFFFFFFFF
+    fill_crc_tables()
 
     @cython.cfunc
     def _judge_compiled(
@@ -237,7 +190,7 @@ if cython.compiled:
         at += 1 + p[at]
         if p[at] > 127 or at + 2 + ((cython.cast(cython.uint, p[at]) << 8) | p[at + 1]) != size:
             return 4
-        if check_crc and body_size and _body_crc(p + body, body_size) & 0x7FFFFFFF != get_u32(p + 8):
+        if check_crc and body_size and crc32(p + body, body_size) & 0x7FFFFFFF != get_u32(p + 8):
             return 6
         return 0
 
