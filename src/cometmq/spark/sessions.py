@@ -64,14 +64,19 @@ def register(spark: SparkSession) -> None:
     It looks for them once, in a Python process that must start within ten seconds: a busy machine may miss that, and
     then they would be unknown for good.
     """
-    from pyspark.errors import AnalysisException
-
     from cometmq.spark.source import RocketMQSource
     from cometmq.spark.store_source import StoreSource
 
     for source in (RocketMQSource, StoreSource):
-        try:
+        if not _is_known(spark, source.name()):
             spark.dataSource.register(source)
-        except AnalysisException as error:
-            if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
-                raise
+
+
+def _is_known(spark: SparkSession, name: str) -> bool:
+    """Registering a known format works, too, but Spark warns. There is no public way to ask."""
+    from py4j.protocol import Py4JError
+
+    try:
+        return bool(spark._jsparkSession.sessionState().dataSourceManager().dataSourceExists(name))
+    except (AttributeError, Py4JError):
+        return False
