@@ -106,6 +106,10 @@ def full_disk(*, master: bool, percent: int = 100) -> Fault:
     return fault
 
 
+async def _another_master(trial: Trial, victim: int) -> bool:
+    return await trial.master() != victim
+
+
 def check_exit(group: GroupProcesses, victim: int) -> None:
     """It runs, or it has left and says that somebody must look."""
     code = group.processes[victim].poll()
