@@ -93,9 +93,10 @@ def full_disk(*, master: bool, percent: int = 100) -> Fault:
         trial.note(f"disk full to {percent} %, replica {victim}")
         group.fill(victim, percent)
         try:
-            await trial.recovered(
-                200
-            )  # somebody else is master, or goes on without the one that cannot write
+            if percent < 100:
+                await trial.control.until(lambda: _another_master(trial, victim), "a master that has room")
+            # Somebody else is master, or goes on without the one that cannot write.
+            await trial.recovered(200)
             await asyncio.sleep(FULL_S)
             await trial.recovered(200)
         finally:
