@@ -233,9 +233,6 @@ class Member:
         """Part of each heartbeat."""
         return ReplicaStatus(*self.core.status(boot_ms()))
 
-    def on_view(self, snapshot: GroupSnapshot) -> None:
-        self.on_answer(snapshot, None)
-
     def on_answer(self, snapshot: GroupSnapshot, sent: int | None) -> None:
         if self.snapshot is None or snapshot.revision >= self.snapshot.revision:
             self.snapshot = snapshot
