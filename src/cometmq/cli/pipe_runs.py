@@ -40,7 +40,7 @@ def _session(args: argparse.Namespace) -> SparkSession:
     from cometmq.spark.sessions import session
 
     spark = session(f"cometmq pipe {args.what}", master=args.master)
-    spark.sparkContext.setLogLevel("ERROR")
+    spark.sparkContext.setLogLevel("FATAL")  # we tell failures in a sentence, Spark in pages
     return spark
 
 
