@@ -21,7 +21,13 @@ PID = re.compile(r"pid (\d+)")
 def start(directory: Path) -> subprocess.Popen[str]:
     environment = {**os.environ, "TMPDIR": str(directory)}
     return subprocess.Popen(
-        COMMAND, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+        COMMAND,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        # A shell that runs the tests in the background lets them ignore Ctrl-C, and that is inherited.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
 
 
