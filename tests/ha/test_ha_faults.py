@@ -67,5 +67,5 @@ def test_row_of_a_pair(row: str, tmp_path: Path) -> None:
 def test_row_by_quorum(row: str, tmp_path: Path) -> None:
     """F-33."""
     some, count = ROWS[row]
-    quorum = {"haCommitRule": "quorum", "haAckReplicas": "2"}
-    print("F-33", row, count * TIMES, asyncio.run(run_trial(tmp_path, some * count * TIMES, quorum)))
+    told = run_trial(tmp_path, some * count * TIMES, trials.QUORUM)
+    print("F-33", row, count * TIMES, asyncio.run(told))

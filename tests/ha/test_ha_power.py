@@ -12,7 +12,7 @@ from ha import power
 from ha.checker import check, summary
 from ha.faults import Fault
 from ha.shim import unavailable
-from ha.trials import CHECKED, make_history, run_faults
+from ha.trials import CHECKED, QUORUM, make_history, run_faults
 
 TIMES = int(os.environ.get("HA_TIMES", "1"))
 
@@ -38,6 +38,11 @@ def run(
 def test_power_loss_of_one_machine(tmp_path: Path) -> None:
     """F-20: at level insync, fewer machines than minInSyncReplicas."""
     print("F-20", 3 * TIMES, run(tmp_path, [power.of_one] * 3 * TIMES))
+
+
+def test_power_loss_of_one_machine_by_quorum(tmp_path: Path) -> None:
+    """F-33 with F-20: what two of three have survives the loss of one."""
+    print("F-33", "F-20", 3 * TIMES, run(tmp_path, [power.of_one] * 3 * TIMES, QUORUM))
 
 
 # When all machines go down nobody remembers locks, and consumers' positions are those of the last file (5 s), as in

@@ -25,6 +25,8 @@ from cometmq.testing.group_processes import GroupProcesses
 COMMITS_LOST_MAX_NS = 1_000 * checker.MS
 LATE_MAX_NS = 5_000 * checker.MS
 CHECKED = tuple(name for name in INVARIANTS if name != "H14")
+QUORUM = {"haCommitRule": "quorum", "haAckReplicas": "2"}  # F-33: two of three
+QUORUM_OF_FIVE = {"haCommitRule": "quorum", "haAckReplicas": "3"}
 _BECAME_MASTER = re.compile(r"^(\S+ \S+) .*event=BECAME_MASTER group=(\S+) epoch=(\d+)", re.MULTILINE)
 
 _ELECTED = re.compile(r"^(\S+ \S+) .* ELECTED group=(\S+) master=\d+ epoch=(\d+)", re.MULTILINE)

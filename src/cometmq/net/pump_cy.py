@@ -32,12 +32,8 @@ from cometmq.net.receive import incomplete
 
 log = logging.getLogger(__name__)
 
-LINKS_PER_TURN = int(
-    __import__("os").environ.get("LPT", "64")
-)  # read in one turn of the loop; the others are ready in the next
-LINKS_PER_BATCH = int(
-    __import__("os").environ.get("LPB", "16")
-)  # whose sends share a commit: more would keep the first ones waiting for their answers
+LINKS_PER_TURN = 64  # read in one turn of the loop; the others are ready in the next
+LINKS_PER_BATCH = 16  # whose sends share a commit: more would keep the first ones waiting for their answers
 PARTS_PER_WRITE = 512  # of an answer; the system takes 1,024
 
 READABLE = getattr(select, "EPOLLIN", 0)
