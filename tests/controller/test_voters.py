@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from collections.abc import Iterator
@@ -12,8 +13,10 @@ from controller.controller_kit import Controllers, wait_for
 
 from cometmq.controller.commands import Register, SetConfig
 from cometmq.controller.metadata import NotLeader, Outcome
+from cometmq.controller.raft.codec import Hello
 from cometmq.controller.replicas import ReplicaAddress
 from cometmq.controller.voter.files import DiskFailed
+from cometmq.controller.voter.formation import Formation
 from cometmq.errors import Timeout
 
 
@@ -69,6 +72,65 @@ def test_a_new_leader_knows_everything(controllers: Controllers) -> None:
     assert record.state.stores == {1: "store"}
     assert record.addresses == {1: ReplicaAddress("host:1", "host:2", ("ha2",))}
     assert not controllers.failures
+
+
+def test_a_voter_that_hears_of_the_group_from_its_leader_can_lead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = Formation._found
+    late = 3
+
+    def find_late(self: Formation, answers: dict[int, Hello]) -> None:
+        """The leader's first message is there before this voter has asked who belongs to the group."""
+        if self._node.me.id != late or any(hello.leader for hello in answers.values()):
+            found(self, answers)
+
+    monkeypatch.setattr(Formation, "_found", find_late)
+    controllers = Controllers(tmp_path)
+    try:
+        decide(controllers, 1)
+        wait_until_all_know(controllers, 1)
+        lead(controllers, late)
+        assert decide(controllers, 2).accepted
+    finally:
+        controllers.close()
+
+
+def test_asking_for_a_leader_who_is_away_again_and_again_stops_nothing(controllers: Controllers) -> None:
+    leader = controllers.leader()
+    away = next(number for number in controllers.running if number != leader)
+    controllers.stop(away)
+    decide(controllers, 1)
+
+    async def transfer() -> bool:
+        return controllers.raft(leader).transfer(away)
+
+    def asked_and_decided() -> bool:
+        controllers.running[leader].call(transfer())
+        try:
+            decided = controllers.running[leader].call(
+                controllers.raft(leader).propose("g", SetConfig(preferred_master=2))
+            )
+        except NotLeader:
+            return False
+        return decided.accepted
+
+    assert not asked_and_decided()
+    wait_for(asked_and_decided, "a decision between two attempts")
+
+
+def lead(controllers: Controllers, number: int) -> None:
+    async def transfer(leader: int) -> bool:
+        return controllers.raft(leader).transfer(number)
+
+    def leads() -> bool:
+        leader = controllers.leader()
+        if leader != number:
+            with contextlib.suppress(NotLeader):
+                controllers.running[leader].call(transfer(leader))
+        return leader == number
+
+    wait_for(leads, f"voter {number} leading")
 
 
 def test_followers_name_the_leader_and_decide_nothing(controllers: Controllers) -> None:

@@ -76,11 +76,10 @@ class Formation:
 
     def _found(self, answers: dict[int, Hello]) -> None:
         node = self._node
-        for hello in answers.values():
-            if hello.cluster and node.me in hello.first_voters:
-                node.join(hello.cluster, hello.first_voters)
-                log.info("voter=%s belongs to the new group %s", node.me.id, hello.cluster)
-                return
+        if (group := self._ours(answers)) is not None:
+            node.join(group.cluster, group.first_voters)
+            log.info("voter=%s belongs to the group %s", node.me.id, group.cluster)
+            return
         members = [number for number, hello in answers.items() if hello.cluster]
         missing = node.peers.keys() - answers.keys() - {node.me.id}
         if members:
@@ -91,6 +90,16 @@ class Formation:
             self._say("waits for the other voters: a new group needs all of them once", sorted(missing))
         elif node.me.id == min(node.peers):
             self._form(answers)
+
+    def _ours(self, answers: dict[int, Hello]) -> Hello | None:
+        """Who tells us best of a group that we belong to. Where nobody knows the first voters any more, a snapshot
+        that names the present ones is on its way."""
+        node = self._node
+        known = [hello for hello in answers.values() if hello.cluster]
+        for hello in sorted(known, key=lambda hello: not hello.first_voters):
+            if node.me in hello.first_voters or hello.cluster == node.invited_to:
+                return hello
+        return None
 
     def _form(self, answers: dict[int, Hello]) -> None:
         voters = (self._node.me, *(hello.voter for _, hello in sorted(answers.items())))

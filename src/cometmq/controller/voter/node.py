@@ -86,6 +86,7 @@ class VoterNode:
             None
         )  # a voter that we do not know says hello
         self.heard_at: dict[Voter, float] = {}
+        self.invited_to = ""  # the group whose leader sends to us, although we do not belong to it yet
         self._times = times
         self._compact_after = compact_after
         self._links = VoterLinks(lambda voter: self.peers.get(voter, ""))
@@ -93,6 +94,7 @@ class VoterNode:
         self._proposed: dict[int, tuple[int, asyncio.Future[None]]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._tick_at = 0.0
+        self._hands_over_until = 0
         self._leads = False
         self._working = False
         self._open = False
@@ -188,7 +190,14 @@ class VoterNode:
             self._reads.pop(future, None)
 
     def transfer(self, to: Voter) -> bool:
-        done = self._leading().transfer(to)
+        """Begin to hand over. To ask again meanwhile changes nothing: nothing can be proposed until it has happened or
+        failed, and it would not fail as long as somebody asks."""
+        raft, now = self._leading(), self._now()
+        if now < self._hands_over_until:
+            return True
+        done = raft.transfer(to)
+        if done:
+            self._hands_over_until = now + self._times.election_max + self._times.heartbeat
         self._work()
         return done
 
@@ -210,14 +219,22 @@ class VoterNode:
         cluster, message = decode_message(command.body)
         if message.to != self.me or self.failure is not None:
             return None
-        if self.raft is None and isinstance(message, AppendRequest | SnapshotRequest):
-            self.join(cluster)  # a leader has let us in
+        if self.raft is None:
+            self._invited(cluster, message)
         if self.raft is None or cluster != self.storage.voter.cluster:
             return None
         self.heard_at[message.sender] = time.monotonic()
         self.raft.receive(message, self._now())
         self._work()
         return None
+
+    def _invited(self, cluster: str, message: Message) -> None:
+        """A leader has let us in. Its entries need not say who votes, and one who does not know that never leads: who
+        the first voters were is asked for before we join (``Formation``)."""
+        if isinstance(message, SnapshotRequest):
+            self.join(cluster)
+        elif isinstance(message, AppendRequest):
+            self.invited_to = cluster
 
     def hello(self) -> Hello:
         voter = self.storage.voter
