@@ -14,7 +14,8 @@ from cometmq.protocol.bodies.route import MASTER_ID
 from cometmq.protocol.codes import ResponseCode
 
 PAUSE_S_MIN = 0.05
-PAUSE_S_MAX = 0.25  # a longer one would be most of the time that nobody can send
+PAUSE_S_MAX = 0.25
+PAUSE_PART = 4  # of the time that was waited already: so much longer than the master was away at most
 
 
 def possible(routes: Routes, topic: str) -> bool:
@@ -30,15 +31,18 @@ def surely_not_stored(error: CometMQError) -> bool:
 
 
 class MasterWait:
-    """The pauses of one send: refresh the route at once, then 50 ms, doubling up to a quarter of a second."""
+    """The pauses of one send: refresh the route at once, then each 50 ms, later less often.
+
+    Doubled pauses would be half of the time that nobody can send."""
 
     def __init__(self, routes: Routes, topic: str) -> None:
         self._routes = routes
         self._topic = topic
-        self._pause_s = 0.0
+        self._pause_s = self._paused_s = 0.0
 
     async def once(self, left_s: float) -> None:
         await asyncio.sleep(max(min(self._pause_s, left_s), 0))
-        self._pause_s = min(max(self._pause_s * 2, PAUSE_S_MIN), PAUSE_S_MAX)
+        self._paused_s += self._pause_s
+        self._pause_s = min(max(self._paused_s / PAUSE_PART, PAUSE_S_MIN), PAUSE_S_MAX)
         with contextlib.suppress(CometMQError, TimeoutError):
             await asyncio.wait_for(self._routes.refresh(self._topic), max(left_s, PAUSE_S_MIN))

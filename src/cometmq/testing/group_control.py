@@ -19,6 +19,7 @@ from cometmq.testing.group_processes import GroupProcesses
 ASK_MS = 1_000
 WAIT_S = 120.0
 POLL_S = 0.02
+LEAD_POLL_S = 0.1
 
 
 class GroupControl:
@@ -93,7 +94,7 @@ class GroupControl:
                 )
             return leader == number
 
-        await self.until(asked, f"controller {number} as leader", pause_s=0.3)
+        await self.until(asked, f"controller {number} as leader", pause_s=LEAD_POLL_S)
 
     async def switch(self, master: int, preferred: int = 0) -> RemotingCommand:
         """A planned switch, answered when it is done."""
