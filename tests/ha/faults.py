@@ -41,12 +41,13 @@ class Trial:
         self.history.add("operator", "recovered")
 
     async def heal(self) -> None:
-        """Everybody runs and is in sync again."""
+        """Everybody runs, votes and is in sync again."""
         for number in self.group.ids:
             if self.group.alive(number):
                 self.group.resume(number)
             else:
                 self.group.start(number)
+        await self.control.voting()  # else the next fault may find too few
         await self.control.master(in_sync=len(self.group.ids))
 
 

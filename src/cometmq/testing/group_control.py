@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from cometmq.controller.raft.core import Role
 from cometmq.controller.wire import Body, ControllerCode, ResignBody, TransferBody, request
 from cometmq.errors import CometMQError, ConnectionLost, Timeout
 from cometmq.net.client import RemotingClient
@@ -20,6 +21,7 @@ ASK_MS = 1_000
 WAIT_S = 120.0
 POLL_S = 0.02
 LEAD_POLL_S = 0.1
+VOTING = frozenset(role.name for role in Role)  # else it has failed, or waits to be let in
 
 
 class GroupControl:
@@ -80,6 +82,15 @@ class GroupControl:
             return 0
 
         return int(await self.until(look, "a leading controller"))
+
+    async def voting(self) -> None:
+        """Wait until every controller has a vote; one that lost its files is let in after a while."""
+
+        async def all_vote() -> bool:
+            found = await asyncio.gather(*map(self.controller_status, self.group.voters))
+            return all(status is not None and status["controller"]["role"] in VOTING for status in found)
+
+        await self.until(all_vote, "every controller voting")
 
     async def lead(self, number: int) -> None:
         """Make this controller the leader."""
