@@ -30,6 +30,11 @@ def surely_not_stored(error: CometMQError) -> bool:
     return isinstance(error, BrokerError) and error.code == ResponseCode.SERVICE_NOT_AVAILABLE
 
 
+def pause_s(paused_s: float) -> float:
+    """How long to wait before the next look, when all pauses so far took this long."""
+    return min(max(paused_s / PAUSE_PART, PAUSE_S_MIN), PAUSE_S_MAX)
+
+
 class MasterWait:
     """The pauses of one send: refresh the route at once, then each 50 ms, later less often.
 
@@ -43,6 +48,6 @@ class MasterWait:
     async def once(self, left_s: float) -> None:
         await asyncio.sleep(max(min(self._pause_s, left_s), 0))
         self._paused_s += self._pause_s
-        self._pause_s = min(max(self._paused_s / PAUSE_PART, PAUSE_S_MIN), PAUSE_S_MAX)
+        self._pause_s = pause_s(self._paused_s)
         with contextlib.suppress(CometMQError, TimeoutError):
             await asyncio.wait_for(self._routes.refresh(self._topic), max(left_s, PAUSE_S_MIN))
