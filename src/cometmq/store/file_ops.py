@@ -6,8 +6,14 @@ Any thread. Errors are plain OSError here; whoever knows what the file was for t
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import mmap
 import os
 from pathlib import Path
+
+MS_SYNC = 4
+
+_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class FileOps:
@@ -35,6 +41,21 @@ class FileOps:
     def sync(self, descriptor: int) -> None:
         """Data of one file to disk, dirty mapped pages included; releases the interpreter lock."""
         os.fdatasync(descriptor)
+
+    def sync_range(self, descriptor: int, view: memoryview, start: int, end: int) -> None:
+        """Data of view[start:end], a mapping of the file, to disk.
+
+        fdatasync would also write the pages that were made ready ahead, and the writer would have to wait for a page
+        fault with each of them. ctypes releases the interpreter lock.
+        """
+        start -= start % mmap.PAGESIZE
+        anchor = ctypes.c_char.from_buffer(view, start)
+        address = ctypes.c_void_p(ctypes.addressof(anchor))
+        failed = _libc.msync(address, ctypes.c_size_t(end - start), MS_SYNC)
+        number = ctypes.get_errno()
+        del anchor
+        if failed:
+            raise OSError(number, os.strerror(number))
 
     def unlink(self, path: Path | str) -> None:
         with contextlib.suppress(FileNotFoundError):

@@ -2,7 +2,8 @@
 
 Theory of operation. Writers only touch mapped memory. LogFlusher notes the end of the log, syncs the files up to it
 and then publishes it as `flushed_offset`. With ASYNC_FLUSH that happens every 500 ms if four pages are dirty, and
-every 10 s in any case. With SYNC_FLUSH somebody waits: a waiter is (end offset, callback), all waiters that came
+every 10 s in any case; between those the page that is being written is left out, since the writer would have to wait
+until it is on disk. With SYNC_FLUSH somebody waits: a waiter is (end offset, callback), all waiters that came
 while a sync was running are served by the next one (group commit). Whoever was answered a moment ago is likely to
 send again: a sync begins when as much waits as the last one wrote, or after the time of a sync. Otherwise the
 first to come back would have a sync of its own, and the others wait for two.
@@ -77,6 +78,7 @@ class LogFlusher:
         self.flushed_offset = 0
         self.healthy = True
         self.failure_count = 0
+        self._seen = (0, 0)  # end of the log at some flush, and the time of the last message before it
         self._wake = threading.Event()
         self._enough = threading.Event()  # as much waits as the last sync wrote
         self._enough.set()
@@ -148,6 +150,7 @@ class LogFlusher:
         ]:
             os.close(self._descriptors.pop(start))
         self.flushed_offset = end_offset
+        self._seen = (end_offset, 0)
         overdue = [waiter for waiter in self._waiting if waiter.end_offset > end_offset]
         for waiter in overdue:
             waiter.finish(False)
@@ -202,7 +205,7 @@ class LogFlusher:
         if not dirty:
             self._note_idle()
         elif waiters or thorough or self._sync_mode or dirty >= least:
-            self.flush()
+            self.flush(whole=bool(waiters) or thorough or self._sync_mode)
         while self._new and self._new[0].end_offset <= self.flushed_offset:
             waiters.append(self._new.popleft())  # appended before the sync began
         self._expected = self._log.end_offset - began if waiters else 0
@@ -228,28 +231,43 @@ class LogFlusher:
 
     # Any thread
 
-    def flush(self) -> bool:
-        """Everything written so far to disk; False if that failed."""
+    def flush(self, whole: bool = True) -> bool:
+        """Everything written so far to disk, without its last page unless `whole`; False if that failed."""
         with self._lock:
             timestamp_ms = self._log.last_store_timestamp_ms
-            end = self._log.end_offset
+            end = written = self._log.end_offset
+            if not whole:
+                end = max(end - end % PAGE_SIZE, self.flushed_offset)
             began = time.monotonic()
             try:
                 for file in self._files(self.flushed_offset, end):
-                    self._sync(file)
+                    self._sync(file, end)
             except OSError as error:
                 self._fail(error)
                 return False
             self.flushed_offset = end
             self._sync_s = time.monotonic() - began
-            if timestamp_ms:
-                self.checkpoint.physic_msg_timestamp_ms = timestamp_ms
+            self._note_time(written, timestamp_ms)
             self._close_descriptors(up_to=end)
             return True
 
-    def _sync(self, file: MappedFile) -> None:
+    def _note_time(self, written: int, timestamp_ms: int) -> None:
+        """The checkpoint may name a moment when all that was stored until then is on disk."""
+        if written <= self.flushed_offset:
+            self._seen = (written, timestamp_ms)
+        if self._seen[0] <= self.flushed_offset:
+            if self._seen[1]:
+                self.checkpoint.physic_msg_timestamp_ms = self._seen[1]
+            self._seen = (written, timestamp_ms)
+
+    def _sync(self, file: MappedFile, end: int) -> None:
         try:
-            self._ops.sync(self._descriptor(file.start, file.path))
+            descriptor, view = self._descriptor(file.start, file.path), file.view
+            if view is None:
+                self._ops.sync(descriptor)
+            else:
+                first = max(self.flushed_offset, file.start) - file.start
+                self._ops.sync_range(descriptor, view, first, min(end, file.end) - file.start)
         except FileNotFoundError:
             if file in self._log.files:
                 raise

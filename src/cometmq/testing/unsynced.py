@@ -14,5 +14,8 @@ class UnsyncedFileOps(FileOps):
     def sync(self, descriptor: int) -> None:
         pass
 
+    def sync_range(self, descriptor: int, view: memoryview, start: int, end: int) -> None:
+        pass
+
     def sync_directory(self, path: Path | str) -> None:
         pass

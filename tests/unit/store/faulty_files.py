@@ -39,10 +39,17 @@ class FaultyOps(FileOps):
         super().allocate(descriptor, start, size)
 
     def sync(self, descriptor: int) -> None:
+        self._before_sync(descriptor)
+        super().sync(descriptor)
+
+    def sync_range(self, descriptor: int, view: memoryview, start: int, end: int) -> None:
+        self._before_sync(descriptor)
+        super().sync_range(descriptor, view, start, end)
+
+    def _before_sync(self, descriptor: int) -> None:
         self.hold_sync.wait(10)
         self._maybe_fail(self.fail_sync, self._paths[descriptor])
         self.sync_count += 1
-        super().sync(descriptor)
 
     def _maybe_fail(self, number: int, path: str) -> None:
         if number and self.where in path:
