@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from wire_client import COMMIT, SUBSCRIPTION, SUSPEND, WireClient, pull_header, running_broker, until
 
 from cometmq.broker.broker import Broker
@@ -342,7 +343,7 @@ def test_held_pull_is_answered_when_its_time_is_over(run: Any, tmp_path: Path) -
     async def main() -> None:
         async with running_broker(tmp_path) as (broker, client):
             await fill(client, "TopicA", 1)
-            first, second = hold(client, 1, 120), hold(client, 1, 40)
+            first, second = hold(client, 1, 1_000), hold(client, 1, 40)
             assert position(await second) == (19, "OFFSET_OVERFLOW_ONE", "1", "0", "1")
             assert not first.done()
             assert position(await first) == (19, "OFFSET_OVERFLOW_ONE", "1", "0", "1")
@@ -472,6 +473,58 @@ def test_too_many_held_pulls_are_refused_as_busy(run: Any, tmp_path: Path) -> No
     run(main())
 
 
+# -- what was found out about a pull is remembered -----------------------------------------------------------
+
+
+def test_a_change_of_topic_group_or_switch_counts_for_the_next_pull(run: Any, tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running_broker(tmp_path) as (broker, client):
+            await fill(client, "TopicA", 3)
+            topic = broker.topics.find("TopicA")
+            assert topic is not None
+
+            async def code() -> int:
+                return (await client.pull("TopicA")).code
+
+            assert [await code(), await code()] == [0, 0]
+            group = "CG"
+            broker.groups.put(SubscriptionGroupConfig(group_name=group, consume_enable=False))
+            assert await code() == ResponseCode.NO_PERMISSION
+            broker.groups.put(SubscriptionGroupConfig(group_name=group))
+            assert await code() == 0
+            broker.groups.disable_consume(group)
+            assert await code() == ResponseCode.NO_PERMISSION
+            broker.groups.put(SubscriptionGroupConfig(group_name=group))
+            broker.topics.put(replace(topic, read_queue_nums=0))
+            assert await code() == ResponseCode.SYSTEM_ERROR
+            broker.topics.put(replace(topic, perm=2))
+            assert await code() == ResponseCode.NO_PERMISSION
+            broker.topics.put(topic)
+            broker.config.broker_permission = 2
+            assert await code() == ResponseCode.NO_PERMISSION
+            broker.config.broker_permission = 6
+            assert await code() == 0
+
+    run(main())
+
+
+def test_a_held_pull_is_refused_when_its_topic_may_not_be_read_any_more(run: Any, tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running_broker(tmp_path) as (broker, client):
+            await fill(client, "TopicA", 1)
+            held = asyncio.create_task(
+                client.pull("TopicA", 1, sys_flag=SUSPEND | SUBSCRIPTION, suspend_timeout_millis=30_000)
+            )
+            await until(lambda: broker.held_pulls.count == 1)
+            topic = broker.topics.find("TopicA")
+            assert topic is not None
+            broker.topics.put(replace(topic, perm=2))
+            assert (await client.send("TopicA")).code == 0
+            assert (await held).code == ResponseCode.NO_PERMISSION
+
+    run(main())
+
+
 # -- the fast port, cold data --------------------------------------------------------------------------------
 
 
@@ -507,6 +560,9 @@ def _make_cold(broker: Broker) -> None:
         return result
 
     broker.store.get = cold_get  # type: ignore[method-assign]
+    broker.store.reader.own_from = (
+        broker.store.max_physical_offset
+    )  # as after a start: nothing is surely in memory
 
 
 @pytest.mark.parametrize(
@@ -526,6 +582,9 @@ def test_slow_readers_are_sent_to_a_replica(
                 return result
 
             broker.store.get = slow_get  # type: ignore[method-assign]
+            broker.store.reader.own_from = (
+                broker.store.max_physical_offset
+            )  # the short way is for what is in memory
             response = await client.pull("TopicA")
             assert (response.ext_fields or {})["suggestWhichBrokerId"] == str(suggested)
 

@@ -213,6 +213,7 @@ class Consumers:
         self._now_ms = now_ms
         self._groups: dict[str, ConsumerGroup] = {}
         self._groups_of = GroupsOfConnections()
+        self.epoch = 0  # grows with every change of what some group subscribes to, and when one comes or ends
         self.on_change = on_change
         self.on_end = on_end
 
@@ -221,7 +222,9 @@ class Consumers:
         group = self._groups.get(data.group_name)
         if group is None:
             group = self._groups[data.group_name] = ConsumerGroup(data.group_name)
+        before = group.epoch
         changed = group.update(info, data)
+        self.epoch += group.epoch - before
         self._groups_of.add(info.connection, group.name)
         if changed:
             log.info(
@@ -264,6 +267,7 @@ class Consumers:
 
     def _end(self, group_name: str) -> None:
         del self._groups[group_name]
+        self.epoch += 1
         self.on_end(group_name)
 
     def find(self, group: str) -> ConsumerGroup | None:

@@ -47,6 +47,7 @@ class SubscriptionGroups:
         self._now_ms = now_ms
         self._table: dict[str, SubscriptionGroupConfig] = {}
         self._texts: dict[str, str] = {}  # of each group in the file: a save joins them
+        self.epoch = 0  # grows with every change of a group's settings
         self.on_change = on_change
         self.data_version = DataVersion(timestamp=now_ms(), counter=0)
         for name in BUILT_IN_GROUPS:
@@ -75,6 +76,7 @@ class SubscriptionGroups:
         if self._table.pop(group, None) is None:
             return False
         del self._texts[group]
+        self.epoch += 1
         self._changed()
         return True
 
@@ -89,6 +91,7 @@ class SubscriptionGroups:
     def replace_all(self, wrapper: SubscriptionGroupWrapper) -> None:
         """Take over the groups of a master."""
         self._table, self._texts = {}, {}
+        self.epoch += 1
         for config in wrapper.subscription_group_table.values():
             self._set(config)
         self.data_version = wrapper.data_version
@@ -105,6 +108,7 @@ class SubscriptionGroups:
 
     def _set(self, config: SubscriptionGroupConfig) -> SubscriptionGroupConfig:
         self._table[config.group_name] = config
+        self.epoch += 1
         self._texts[config.group_name] = json_java.dumps_pretty({config.group_name: config})[2:-2]
         return config
 

@@ -347,7 +347,7 @@ if cython.compiled:
         body_size: cython.longlong
         properties_at: cython.longlong
         i: cython.longlong
-        if get_u32(p) != size or get_u32(p + 4) != 0xDAA320A7:
+        if get_u32(p) != size or get_u32(p + 4) != cython.cast(cython.uint, 0xDAA320A7):
             return False
         sys_flag = get_u32(p + 36)
         found.stored_at = 68 if sys_flag & 0x10 else 56

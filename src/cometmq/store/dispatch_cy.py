@@ -426,9 +426,9 @@ class Dispatcher:
     ) -> object:
         value: cython.uint = _hash(start, key, size)
         entry: cython.pointer(cython.longlong) = self._keys_base + 3 * self._key_count
-        if value & 0x80000000:
+        if value & cython.cast(cython.uint, 0x80000000):  # without the casts these would be Python's numbers
             value = 0 - value
-        entry[0] = 0 if value == 0x80000000 else value
+        entry[0] = 0 if value == cython.cast(cython.uint, 0x80000000) else value
         entry[1] = physical_offset
         entry[2] = store_timestamp_ms
         self._key_count += 1
@@ -529,7 +529,7 @@ def _record_size(p: cython.p_uchar, room: cython.longlong) -> cython.longlong:
     if room < 91:
         return 0
     size = get_u32(p)
-    if size < 91 or size > room or get_u32(p + 4) != 0xDAA320A7:
+    if size < 91 or size > room or get_u32(p + 4) != cython.cast(cython.uint, 0xDAA320A7):
         return 0
     sys_flag = get_u32(p + 36)
     at = 84 + (12 if sys_flag & 0x10 else 0) + (12 if sys_flag & 0x20 else 0)

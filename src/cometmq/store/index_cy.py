@@ -173,7 +173,7 @@ class IndexWriter:
         i: cython.longlong
         for i in range(count):
             touched += base[40 + 4 * (cython.cast(cython.ulonglong, key[i * 3]) % slots)]
-        if touched == 0xFFFFFFFF:
+        if touched == cython.cast(cython.uint, 0xFFFFFFFF):
             return 0  # not with batches below 16 million keys; keeps the loads from being optimised away
         entry = base + 40 + 4 * slots + 20 * next_entry
         while done < count and next_entry < limit:

@@ -20,10 +20,11 @@ except ModuleNotFoundError:
     from cometmq import _cython as cython
 
 if cython.compiled:
-    from cython.cimports.cometmq.big_endian import get_i32, get_i64, get_u32
+    from cython.cimports.cometmq.big_endian import get_i32, get_i64
+    from cython.cimports.cometmq.record_place import Place, is_true
     from cython.cimports.cpython.buffer import Py_buffer, PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
     from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
-    from cython.cimports.libc.string import memcmp, memcpy
+    from cython.cimports.libc.string import memcpy
 
 ENTRY_SIZE = 20
 BLANK_SIZE_FIELD = 0x7FFFFFFF  # of entries that only fill up the front of a queue
@@ -205,16 +206,6 @@ if cython.compiled:
         log_end=cython.longlong,
         disk_below=cython.longlong,
     )
-    _Place = cython.struct(  # Home
-        log=cython.p_uchar,
-        log_start=cython.longlong,
-        log_end=cython.longlong,
-        queue_start=cython.longlong,
-        topic=cython.p_uchar,
-        topic_size=cython.longlong,
-        queue_id=cython.int,
-        lenient=cython.bint,
-    )
 
 
 @cython.cfunc
@@ -230,7 +221,7 @@ def _take_limits(limits: object, bounds: cython.pointer(_Bounds)) -> object:
 
 
 @cython.cfunc
-def _take_home(home: object, place: cython.pointer(_Place)) -> object:
+def _take_home(home: object, place: cython.pointer(Place)) -> object:
     """The pointers are good as long as the caller holds `home`."""
     view: Py_buffer
     topic: bytes = home[4]
@@ -248,46 +239,15 @@ def _take_home(home: object, place: cython.pointer(_Place)) -> object:
 
 
 @cython.cfunc
-@cython.exceptval(check=False)
-def _is_true(
-    place: cython.pointer(_Place),
-    queue_offset: cython.longlong,
-    physical_offset: cython.longlong,
-    size: cython.longlong,
-) -> cython.bint:
-    """is_record_of()"""
-    at: cython.longlong
-    sys_flag: cython.uint
-    p: cython.p_uchar
-    if size < 91 or physical_offset < place.log_start or physical_offset > place.log_end - size:
-        return False
-    p = place.log + (physical_offset - place.log_start)
-    if get_u32(p) != size or get_u32(p + 4) != 0xDAA320A7 or get_i64(p + 28) != physical_offset:
-        return False
-    if place.lenient:
-        return True
-    if get_i32(p + 12) != place.queue_id or get_i64(p + 20) != queue_offset:
-        return False
-    sys_flag = get_u32(p + 36)
-    at = 84 + (12 if sys_flag & 0x10 else 0) + (12 if sys_flag & 0x20 else 0)
-    if at + 7 > size:
-        return False
-    at += 4 + cython.cast(cython.longlong, get_u32(p + at))
-    if at + 3 + place.topic_size > size:
-        return False
-    return p[at] == place.topic_size and memcmp(p + at + 1, place.topic, place.topic_size) == 0
-
-
-@cython.cfunc
 def _is_record_of_compiled(
     home: object,
     queue_offset: cython.longlong,
     physical_offset: cython.longlong,
     size: cython.longlong,
 ) -> cython.bint:
-    place: _Place
+    place: Place
     _take_home(home, cython.address(place))
-    return _is_true(cython.address(place), queue_offset, physical_offset, size)
+    return is_true(cython.address(place), queue_offset, physical_offset, size)
 
 
 @cython.cfunc
@@ -373,7 +333,7 @@ def _collect_compiled(
 ) -> object:
     view: Py_buffer
     bounds: _Bounds
-    place: _Place
+    place: Place
     _take_limits(limits, cython.address(bounds))
     if home is not None:
         _take_home(home, cython.address(place))
@@ -400,7 +360,7 @@ def _choose(
     skip_to: cython.longlong,
     tags_codes: object,
     file_size: cython.longlong,
-    place: cython.pointer(_Place),
+    place: cython.pointer(Place),
 ) -> object:
     """_collect_python(); `place` is NULL without a home."""
     p: cython.p_uchar
@@ -429,7 +389,7 @@ def _choose(
         if tags_codes is not None and get_i64(p + 12) > -2147483649 and get_i64(p + 12) not in tags_codes:
             start += 20
             continue
-        doubtful = checked and not _is_true(
+        doubtful = checked and not is_true(
             place, (place.queue_start + start) // 20, physical_offset, record_size
         )
         if doubtful:

@@ -74,7 +74,7 @@ class QueueReader:
         if queue_offset > high:
             return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
         limits = self._limits(max_count, max_bytes)
-        memory_from = max(self.own_from, limits.disk_below)
+        memory_from = self.memory_from
         first = queue.entry(queue_offset) if memory_from > limits.log_min else None
         if not warmed and first is not None and first.physical_offset < memory_from:
             result = GetResult(GetStatus.NO_MATCHED_MESSAGE, queue_offset, low, high)
@@ -88,6 +88,11 @@ class QueueReader:
         if result.count and not self._gather(result, runs):
             self._add_slices(result, runs)
         return result
+
+    @property
+    def memory_from(self) -> int:
+        """What lies behind this physical offset is surely in memory."""
+        return max(self.own_from, self._log.end_offset - self._memory_size)
 
     def _limits(self, max_count: int, max_bytes: int | None) -> Limits:
         config, log_end = self.config, self._log.end_offset

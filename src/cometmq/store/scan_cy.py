@@ -168,7 +168,7 @@ if cython.compiled:
         at: cython.longlong
         body: cython.longlong
         body_size: cython.longlong
-        if get_u32(p + 4) != 0xDAA320A7:
+        if get_u32(p + 4) != cython.cast(cython.uint, 0xDAA320A7):
             return 2
         if size < 91 or size > 0x7FFFFFFF:
             return 3

@@ -87,7 +87,7 @@ class MessageStore:
         self.checkpoint = Checkpoint(root / "checkpoint")
         self.watches = Watches(self.table)
         self._writer = LogWriter(config, self.commit_log, self.table, self.commit, now_ms)
-        self._reader = QueueReader(config, self.commit_log, self.table)
+        self.reader = QueueReader(config, self.commit_log, self.table)
         self._times = TimeSearch(self.commit_log)
         self._keys = KeySearch(self.commit_log, self.index)
         self._flusher = LogFlusher(self.commit_log, config, self.checkpoint, self._call_soon)
@@ -172,7 +172,7 @@ class MessageStore:
     def _start(self) -> None:
         self._directory.mark_in_use(self.open_files.ops)
         end = self.commit_log.end_offset
-        self.dispatch.offset = self._reader.own_from = end
+        self.dispatch.offset = self.reader.own_from = end
         self.commit_log.preparer.start()
         self._flusher.start(end)
         self._queue_flusher.start()
@@ -320,14 +320,14 @@ class MessageStore:
         """Cut the log and all that follows from it; on disk when it returns. Raises StoreError or OSError."""
         self.log_cut.cut_log(physical_offset)
         self.dispatch.go_back(physical_offset)
-        self._reader.own_from = min(self._reader.own_from, physical_offset)
+        self.reader.own_from = min(self.reader.own_from, physical_offset)
         self.table.offsets_epoch += 1
 
     def begin_anew(self, aside: Path) -> None:
         """Empty the store for another log; the old one is kept in the directory `aside`."""
         self.log_cut.move_log(aside)
         self.dispatch.go_back(0)
-        self._reader.own_from = 0
+        self.reader.own_from = 0
         self.table.offsets_epoch += 1
 
     def queue_offsets(self, topic: bytes, count: int = 0) -> memoryview:
@@ -373,7 +373,7 @@ class MessageStore:
     ) -> GetResult:
         """Unless ``warmed``, records on disk are not touched: the result is ``cold``, ask again after warm()."""
         queue = self.table.find(topic, queue_id)
-        result = self._reader.get(queue, queue_offset, max_count, max_bytes, filter, warmed)
+        result = self.reader.get(queue, queue_offset, max_count, max_bytes, filter, warmed)
         if self.dispatch.confirmed is not None and not result.count:
             self._await_confirmation(result, topic, queue_id, queue_offset)
         if self.role is BrokerRole.SLAVE and not self.config.offset_check_in_slave and not result.count:
@@ -511,7 +511,7 @@ class MessageStore:
     def reconfigure(self, config: StoreConfig) -> None:
         """Take over settings that may change while running; sizes and paths stay."""
         self.config = config
-        self._writer.config = self._reader.config = self._flusher.config = self._queue_flusher.config = config
+        self._writer.config = self.reader.config = self._flusher.config = self._queue_flusher.config = config
         self.retention.reconfigure(config)
 
     def runtime_info(self) -> dict[str, str]:

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING
 
 from cometmq.broker.flow_control import OVERLOAD
 from cometmq.broker.held_pulls import HeldPull
+from cometmq.broker.plain_pulls import PlainPulls
+from cometmq.broker.pull_answer_cy import PullPlan
 from cometmq.broker.pull_checks import Accepted, Refused, check
 from cometmq.protocol import json_java
 from cometmq.protocol.bodies.group import SubscriptionGroupConfig
@@ -52,7 +54,16 @@ EMPTY_QUEUE = (GetStatus.NO_MESSAGE_IN_QUEUE, GetStatus.NO_MATCHED_LOGIC_QUEUE)
 class Pull:
     """One request, kept while it is held."""
 
-    __slots__ = ("began_ms", "began_ns", "connection", "header", "oneway", "opaque", "serialize_type")
+    __slots__ = (
+        "began_ms",
+        "began_ns",
+        "connection",
+        "header",
+        "oneway",
+        "opaque",
+        "plain",
+        "serialize_type",
+    )
 
     def __init__(
         self,
@@ -62,7 +73,9 @@ class Pull:
         serialize_type: SerializeType,
         oneway: bool,
         began_ms: int,
+        plain: bool = False,
     ) -> None:
+        self.plain = plain  # in the usual form, on a broker without accounts and controllers
         self.connection = connection
         self.header = header
         self.opaque = opaque
@@ -90,6 +103,7 @@ class Pulls:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        self._plain = PlainPulls(broker)
         self._warming: set[asyncio.Future[None]] = set()
 
     def pull_message(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
@@ -111,7 +125,9 @@ class Pulls:
         request = decode_pull(view, start, end)
         if request is None or broker.acl is not None or broker.group is not None:
             return 0
-        pull = Pull(connection, request.header, request.opaque, SerializeType.JSON, False, broker.now_ms())
+        pull = Pull(
+            connection, request.header, request.opaque, SerializeType.JSON, False, broker.now_ms(), plain=True
+        )
         answer = self.serve(pull)
         if answer is not None:
             connection.send(answer)
@@ -120,6 +136,8 @@ class Pulls:
     def serve(self, pull: Pull) -> RemotingCommand | None:
         """None when the answer was written, or follows later."""
         broker, header = self._broker, pull.header
+        if pull.plain and self._serve_plain(pull):
+            return None
         try:
             accepted = check(broker, header, pull.connection.peer)
         except Refused as refused:
@@ -127,8 +145,7 @@ class Pulls:
         result = self._get(header, header.queue_offset, accepted.filter)
         if result is None:
             return pull.response(ResponseCode.SYSTEM_ERROR, "store getMessage return null")
-        if header.sys_flag & PULL_COMMIT_OFFSET and not broker.config.is_slave:
-            broker.offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
+        self._commit(header)
         if result.cold:
             self._warm(pull, accepted, result, header.queue_offset)
         elif result.count:
@@ -140,6 +157,36 @@ class Pulls:
             self._answer(pull, accepted, result, code)
         broker.counters.pull_times.add((time.monotonic_ns() - pull.began_ns) // 1_000)
         return None
+
+    def _serve_plain(self, pull: Pull) -> bool:
+        """The short way of `serve`; False when it must be the long one."""
+        plan = self._plain.plan(pull.header)
+        if plan is None:
+            return False
+        if self._answer_plain(pull, plan, pull.header.queue_offset):
+            self._commit(pull.header)
+            self._broker.counters.pull_times.add((time.monotonic_ns() - pull.began_ns) // 1_000)
+            return True
+        if pull.header.sys_flag & PULL_SUSPEND and self._plain.waits(plan, pull.header.queue_offset):
+            self._commit(pull.header)
+            refusal = self._hold(pull)
+            if refusal is not None:
+                self._send(pull, refusal)
+            return True
+        return False
+
+    def _answer_plain(self, pull: Pull, plan: PullPlan, queue_offset: int) -> bool:
+        frame = self._plain.answer(plan, pull.header, queue_offset, pull.opaque)
+        if frame is None:
+            return False
+        self._count_found(pull, self._plain.count, self._plain.size)
+        pull.connection.answer(frame)
+        return True
+
+    def _commit(self, header: PullMessageHeader) -> None:
+        broker = self._broker
+        if header.sys_flag & PULL_COMMIT_OFFSET and not broker.config.is_slave:
+            broker.offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
 
     def _get(
         self,
@@ -195,6 +242,9 @@ class Pulls:
 
     def _serve_again(self, held: HeldPull, *, must_answer: bool) -> bool:
         pull: Pull = held.request
+        plan = self._plain.plan(pull.header) if pull.plain else None
+        if plan is not None and self._answer_plain(pull, plan, held.scan_offset):
+            return True
         try:
             accepted = check(self._broker, pull.header, pull.connection.peer)
         except Refused as refused:
@@ -267,16 +317,19 @@ class Pulls:
         warming.add_done_callback(done)
 
     def _count(self, pull: Pull, result: GetResult) -> None:
+        if result.count:
+            self._count_found(pull, result.count, result.size)
+        else:
+            self._broker.counters.gets_missed += 1
+
+    def _count_found(self, pull: Pull, messages: int, size: int) -> None:
         broker, header = self._broker, pull.header
         counters = broker.counters
-        if not result.count:
-            counters.gets_missed += 1
-            return
         counters.gets_found += 1
-        counters.messages_out += result.count
-        counters.bytes_out += result.size
+        counters.messages_out += messages
+        counters.bytes_out += size
         counter = broker.stats.get_counter(header.consumer_group, header.topic, header.queue_id)
-        counter.add(result.count, result.size, broker.now_ms() - pull.began_ms)
+        counter.add(messages, size, broker.now_ms() - pull.began_ms)
 
     def _record_moved(self, pull: Pull, offset_new: int) -> None:
         """Leave a message about a consumer whose offset was illegal."""

@@ -1,0 +1,118 @@
+"""The short way for pulls that want what came lately: what the checks said is remembered, the answer is made in C.
+
+A ``PullPlan`` is made by the checks of ``pull_checks`` and holds until anything they look at changes: topics, groups,
+subscriptions and queues each count their changes, and a plan knows the sum. What a plan does not cover, or
+``pull_answer_cy`` is not certain of, goes the way of ``handlers/pull.py``. Loop thread only.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cometmq.broker.pull_answer_cy import PullAnswers, PullPlan
+from cometmq.broker.pull_checks import Refused, check
+from cometmq.broker.pull_filter import TagFilter
+from cometmq.protocol.headers import PullMessageHeader
+from cometmq.protocol.names import RETRY_PREFIX
+from cometmq.protocol.sys_flag import PULL_SUBSCRIPTION
+from cometmq.store.queue_scan_cy import ENTRY_SIZE
+
+if TYPE_CHECKING:
+    from cometmq.broker.broker import Broker
+
+PLANS_MAX = 100_000  # pulls of so many groups and queues are remembered
+
+Key = tuple[str, str, int, int, int, str | None, str | None]
+
+
+class PlainPulls:
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._store = broker.store
+        self._reader = broker.store.reader
+        self._log = broker.store.commit_log
+        self._answers = PullAnswers()
+        self._plans: dict[Key, PullPlan] = {}
+
+    @property
+    def count(self) -> int:
+        """Messages of the last answer."""
+        return int(self._answers.count)
+
+    @property
+    def size(self) -> int:
+        """Bytes of their records."""
+        return int(self._answers.size)
+
+    def plan(self, header: PullMessageHeader) -> PullPlan | None:
+        """What is known about pulls like this one; None when they must be looked at one by one."""
+        key = (
+            header.consumer_group, header.topic, header.queue_id, header.sys_flag & PULL_SUBSCRIPTION,
+            header.sub_version, header.subscription, header.expression_type,
+        )  # fmt: skip
+        plan = self._plans.get(key)
+        stamp = self._stamp()
+        if plan is None or plan.stamp != stamp:
+            plan = self._make_plan(header, stamp)
+            if plan is None:
+                self._plans.pop(key, None)
+                return None
+            if len(self._plans) >= PLANS_MAX:
+                self._plans.clear()
+            self._plans[key] = plan
+        config = self._broker.config
+        return plan if config.readable and plan.group.consume_enable and self._store.readable else None
+
+    def _stamp(self) -> int:
+        """Another number after every change of what the checks look at."""
+        broker = self._broker
+        return (
+            broker.topics.epoch + broker.groups.epoch + broker.consumers.epoch + self._store.table.offsets_epoch
+        )  # fmt: skip
+
+    def _make_plan(self, header: PullMessageHeader, stamp: int) -> PullPlan | None:
+        try:
+            group, message_filter = check(self._broker, header, "")
+        except Refused:
+            return None
+        queue = self._store.table.find(header.topic, header.queue_id)
+        if queue is None or queue.ext is not None or header.topic.startswith(RETRY_PREFIX):
+            return None
+        if message_filter is None:
+            return PullPlan(queue, group, None, stamp)
+        if isinstance(message_filter, TagFilter):
+            return PullPlan(queue, group, message_filter.tags_codes, stamp)
+        return None
+
+    def waits(self, plan: PullPlan, queue_offset: int) -> bool:
+        """The pull is at the end of its queue."""
+        return bool(queue_offset * ENTRY_SIZE == plan.queue.end)
+
+    def answer(
+        self, plan: PullPlan, header: PullMessageHeader, queue_offset: int, opaque: int
+    ) -> bytes | None:
+        """The frame with what came since, None if it has to be made the long way; ``count`` and ``size`` tell of it."""
+        queue, limits = plan.queue, self._reader.config
+        at = queue_offset * ENTRY_SIZE - queue.file_start
+        if (
+            queue.view is None
+            or queue_offset < queue.min_offset
+            or not 0 <= at < queue.end - queue.file_start
+        ):
+            return None
+        first = int.from_bytes(queue.view[at : at + 8], "big")
+        file = self._log.file_at(first) if first >= self._reader.memory_from else None
+        if file is None:
+            return None
+        count_max = min(header.max_msg_nums, limits.max_transfer_count_on_message_in_memory)
+        return self._answers.make(
+            plan,
+            queue_offset,
+            opaque,
+            plan.group.broker_id if self._broker.config.slave_read_enable else 0,
+            count_max if count_max > 0 else 1,
+            limits.max_transfer_bytes_on_message_in_memory,
+            file.buffer(),
+            file.start,
+            self._log.end_offset,
+        )
