@@ -8,10 +8,18 @@ import random
 
 from ha.faults import Trial
 from ha.network import NetworkedGroup
+from ha.workload import LOCK_GROUP, TOPIC
+
+from cometmq.protocol.bodies.locks import LockBatchRequestBody
+from cometmq.protocol.codes import RequestCode, ResponseCode
+from cometmq.protocol.command import RemotingCommand
+from cometmq.protocol.headers import CreateTopicHeader
+from cometmq.protocol.message import MessageQueue
 
 LONG_S = 4.0  # longer than every timeout that could act
 MOMENT_S = 0.3
 ROTATION_S = 5.0
+OUTAGE_S = float(os.environ.get("HA_OUTAGE_S", "60"))  # of the controllers, F-14
 ROTATE_S = float(os.environ.get("HA_ROTATE_S", "30"))  # F-12 asks for 600
 
 
@@ -82,8 +90,9 @@ async def cut_one_link(trial: Trial) -> None:
 
 
 async def cut_controllers(trial: Trial) -> None:
-    """F-14: the controllers do not hear each other, streams of replicas are fine: sends at insync go on."""
-    group = _group(trial)
+    """F-14: the controllers do not hear each other, streams of replicas are fine: sends at insync go on. Nothing is
+    granted that needs a lease."""
+    group, master = _group(trial), await trial.master()
     epoch = await _epoch(trial)
     trial.note("cut the controllers off from each other")
     for receiver in group.ids:
@@ -92,13 +101,34 @@ async def cut_controllers(trial: Trial) -> None:
                 for voter in group.ids:
                     group.network.cut(sender, receiver, group.voters[voter])
     await asyncio.sleep(LONG_S)
-    before = trial.load.acknowledged
-    await trial.recovered()
-    assert trial.load.acknowledged > before
+    deadline = asyncio.get_running_loop().time() + OUTAGE_S
+    while asyncio.get_running_loop().time() < deadline:
+        await trial.recovered()
+        for command in _grants(group.name):
+            answer = await trial.load.ask(group.address(master), command)
+            assert answer is not None
+            assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE, "granted without a lease"
+        await asyncio.sleep(1)
     assert await _epoch(trial) == epoch, "somebody was elected without controllers"
-    await asyncio.sleep(LONG_S)
-    await trial.recovered()
     group.network.heal()
+
+
+def _grants(group: str) -> list[RemotingCommand]:
+    """What only one broker may grant: a lock, and a change by an administrator."""
+    queue = MessageQueue(TOPIC, group, 1)
+    lock = LockBatchRequestBody(client_id="operator", consumer_group=LOCK_GROUP, mq_set=[queue])
+    topic = CreateTopicHeader(
+        topic="Later",
+        default_topic="TBW102",
+        read_queue_nums=1,
+        write_queue_nums=1,
+        perm=6,
+        topic_filter_type="SINGLE_TAG",
+    )
+    return [
+        RemotingCommand.request(RequestCode.LOCK_BATCH_MQ, body=lock.encode()),
+        RemotingCommand.request(RequestCode.UPDATE_AND_CREATE_TOPIC, topic),
+    ]
 
 
 async def isolate_minority_with_master(trial: Trial) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
+from itertools import cycle, islice
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,9 @@ from ha import damage
 from ha.faults import Fault, Trial
 from ha.trials import run_faults, run_trial
 
+from cometmq.client.client import Client
 from cometmq.controller.wire import ControllerCode, RemoveReplicaBody
+from cometmq.protocol.message import Message
 from cometmq.testing.group_processes import GroupProcesses
 
 TIMES = int(os.environ.get("HA_TIMES", "1"))
@@ -30,13 +33,18 @@ DAMAGES = {
     "F-25 voter's log": damage.flip_in_voters_log,
     "F-25 hard state": damage.flip_in_hard_state,
 }
+COUNTS = {"F-24": 3}
+STORE_SIZE = int(os.environ.get("HA_STORE_MB", "64")) << 20  # F-31 asks for 1,024
+PIECE_SIZE = 1 << 20
+FILL_TIMEOUT_S = 30.0
 
 
 @pytest.mark.parametrize("row", DAMAGES)
 def test_row_of_damaged_files(row: str, tmp_path: Path) -> None:
     one: Callable[[Path], None] = DAMAGES[row]
-    faults = [damage.killed_and(one, master=False), damage.killed_and(one, master=True)]
-    print(row, 2 * TIMES, asyncio.run(run_trial(tmp_path, faults * TIMES)))
+    count = COUNTS.get(row, 2) * TIMES
+    both = cycle([damage.killed_and(one, master=False), damage.killed_and(one, master=True)])
+    print(row, count, asyncio.run(run_trial(tmp_path, islice(both, count))))
 
 
 def test_damage_under_running_replicas(tmp_path: Path) -> None:
@@ -58,6 +66,7 @@ def test_replicas_come_and_leave(tmp_path: Path) -> None:
     group.ids.remove(4)
 
     async def join(trial: Trial) -> None:
+        await fill(group, STORE_SIZE)
         group.ids.append(4)
         group.start(4)
         await trial.control.master(in_sync=4)
@@ -76,4 +85,13 @@ def test_replicas_come_and_leave(tmp_path: Path) -> None:
 
     some: list[Fault] = [join, leave]
     with group:
-        print("F-31", asyncio.run(run_faults(group, some)))
+        print("F-31", f"{STORE_SIZE >> 20} MiB", asyncio.run(run_faults(group, some)))
+
+
+async def fill(group: GroupProcesses, size: int) -> None:
+    """A store that takes a while to copy."""
+    body = os.urandom(PIECE_SIZE)
+    async with Client(group.name_server) as client:
+        producer = client.producer("ballast")
+        for _ in range(size // PIECE_SIZE):
+            await producer.send(Message("Ballast", body), timeout=FILL_TIMEOUT_S)

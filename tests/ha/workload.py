@@ -345,7 +345,7 @@ class Workload:
             address = await self._find_master()
             body = LockBatchRequestBody(client_id=name, consumer_group=LOCK_GROUP, mq_set=[queue]).encode()
             asked = boot_ns()
-            answer = await self._ask(address, RemotingCommand.request(RequestCode.LOCK_BATCH_MQ, body=body))
+            answer = await self.ask(address, RemotingCommand.request(RequestCode.LOCK_BATCH_MQ, body=body))
             if answer is None or answer.code != 0:
                 continue
             if not LockBatchResponseBody.decode(answer.body).lock_ok_mq_set:
@@ -360,9 +360,9 @@ class Workload:
                 body = UnlockBatchRequestBody(
                     client_id=name, consumer_group=LOCK_GROUP, mq_set=[queue]
                 ).encode()
-                await self._ask(address, RemotingCommand.request(RequestCode.UNLOCK_BATCH_MQ, body=body))
+                await self.ask(address, RemotingCommand.request(RequestCode.UNLOCK_BATCH_MQ, body=body))
 
-    async def _ask(self, address: str, command: RemotingCommand) -> RemotingCommand | None:
+    async def ask(self, address: str, command: RemotingCommand) -> RemotingCommand | None:
         if address:
             with contextlib.suppress(ConnectionLost, Timeout):
                 return await self._client.invoke(address, command, ROUTE_MS)
@@ -396,9 +396,7 @@ class Workload:
 
     async def _status(self, number: int) -> dict[str, Any] | None:
         asked = boot_ns()
-        answer = await self._ask(
-            self.group.address(number), RemotingCommand.request(ControllerCode.HA_STATUS)
-        )
+        answer = await self.ask(self.group.address(number), RemotingCommand.request(ControllerCode.HA_STATUS))
         if answer is None or answer.code != 0:
             return None
         found: dict[str, Any] = msgspec.json.decode(answer.body)

@@ -86,8 +86,11 @@ class GroupControl:
     async def voting(self) -> None:
         """Wait until every controller has a vote; one that lost its files is let in after a while."""
 
+        group = self.group
+        here = [voter for voter in group.voters if voter in group.ids or voter not in group.processes]
+
         async def all_vote() -> bool:
-            found = await asyncio.gather(*map(self.controller_status, self.group.voters))
+            found = await asyncio.gather(*map(self.controller_status, here))
             return all(status is not None and status["controller"]["role"] in VOTING for status in found)
 
         await self.until(all_vote, "every controller voting")
