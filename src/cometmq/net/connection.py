@@ -124,14 +124,14 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self.received(ready[0], 0, ready[1])
 
-    def received(self, view: memoryview, start: int, end: int) -> None:
-        """Handle ``view[start:end]``, the bytes that came and that nobody else took."""
+    def received(self, view: memoryview, start: int, end: int, *, offered: bool = False) -> None:
+        """Handle ``view[start:end]``, the bytes that came; ``offered``: the fast path has left them already."""
         if self.closed:
             self.receiver.clear()
         elif self._stash:  # a transport that delivers although it is paused
             self._set_stash(self._stash + bytes(view[start:end]))
         else:
-            self._handle_bytes(view, start, end)
+            self._handle_bytes(view, start, end, offered)
         self.bound_memory()
 
     def bound_memory(self) -> None:
@@ -196,13 +196,13 @@ class Connection(asyncio.BufferedProtocol):
 
     # --- frames in ---
 
-    def _handle_bytes(self, view: memoryview, start: int, end: int) -> None:
+    def _handle_bytes(self, view: memoryview, start: int, end: int, offered: bool = False) -> None:
         """Handle every whole frame of ``view[start:end]``, keep the rest, send what the handlers wrote."""
         self._corked = True
         try:
             fast_path = self._endpoint.fast_path
             rest = start
-            if fast_path is not None:
+            if fast_path is not None and not offered:
                 rest += fast_path(self, view, start, end)
             if rest < end:
                 rest = self._consume(view, rest, end)

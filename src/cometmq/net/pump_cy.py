@@ -197,7 +197,7 @@ class Link:
             return None
         if not incomplete(view, taken, count):
             self._pump._finish(batch)
-        connection.received(view, taken, count)
+        connection.received(view, taken, count, offered=True)
         return None
 
     @cython.cfunc

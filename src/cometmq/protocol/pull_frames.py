@@ -20,6 +20,8 @@ from cometmq.protocol.headers import PullMessageHeader
 WORDS_SIZE = 8  # length word and header word
 PULL_PREFIX = b'{"code":11,'
 PULL_PREFIX_END = WORDS_SIZE + len(PULL_PREFIX)
+PULL_CODE_AT = WORDS_SIZE + PULL_PREFIX.index(b"1")
+PULL_CODE_BYTE = PULL_PREFIX[PULL_CODE_AT - WORDS_SIZE]
 
 _WORDS = struct.Struct(">II")
 _VERSION = RemotingCommand(0).version
@@ -47,6 +49,9 @@ _decoder = msgspec.json.Decoder(_PullFrame, strict=False)
 
 def begins_pull(view: memoryview, start: int) -> bool:
     """Do these bytes look like a pull? Cheap, asked of every frame that is no plain send."""
+    at = start + PULL_CODE_AT
+    if at >= len(view) or view[at] != PULL_CODE_BYTE:  # most are sends: one look is enough
+        return False
     return view[start + WORDS_SIZE : start + PULL_PREFIX_END] == PULL_PREFIX
 
 
