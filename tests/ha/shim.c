@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -32,6 +33,7 @@ static char *pending[PENDING_MAX]; /* "R\told\tnew" or "U\tpath" */
 static int pending_count;
 
 static int (*real_fsync)(int), (*real_fdatasync)(int), (*real_syncfs)(int);
+static int (*real_msync)(void *, size_t, int);
 static int (*real_rename)(const char *, const char *), (*real_unlink)(const char *);
 static int (*real_unlinkat)(int, const char *, int);
 
@@ -50,6 +52,7 @@ __attribute__((constructor)) static void begin(void) {
     real_fsync = dlsym(RTLD_NEXT, "fsync");
     real_fdatasync = dlsym(RTLD_NEXT, "fdatasync");
     real_syncfs = dlsym(RTLD_NEXT, "syncfs");
+    real_msync = dlsym(RTLD_NEXT, "msync");
     real_rename = dlsym(RTLD_NEXT, "rename");
     real_unlink = dlsym(RTLD_NEXT, "unlink");
     real_unlinkat = dlsym(RTLD_NEXT, "unlinkat");
@@ -104,8 +107,8 @@ static void die(const char *what) {
     _exit(99);
 }
 
-/* The shadow of a file becomes like the file; pages that are equal are not written. */
-static void copy_file(const char *path) {
+/* The shadow of a file becomes like the file from one place to another; pages that are equal are not written. */
+static void copy_part(const char *path, off_t at, off_t end) {
     char target[LONG_PATH];
     static char ours[STEP], theirs[STEP];
     struct stat status;
@@ -115,17 +118,17 @@ static void copy_file(const char *path) {
     make_parents(target);
     int to = open(target, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
     if (to < 0 || fstat(from, &status) || ftruncate(to, status.st_size)) die(target);
-    off_t at = 0;
-    while (at < status.st_size) {
+    if (end > status.st_size) end = status.st_size;
+    while (at < end) {
         off_t data = lseek(from, at, SEEK_DATA);
-        if (data < 0) data = status.st_size;
-        data -= data % PAGE;
+        if (data < 0 || data > end) data = end;
+        data -= data < end ? data % PAGE : 0;
         if (data > at && fallocate(to, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at, data - at)) die("punch");
         at = data;
-        if (at >= status.st_size) break;
+        if (at >= end) break;
         off_t hole = lseek(from, at, SEEK_HOLE);
         if (hole <= at) hole = at + PAGE; /* it changed meanwhile: go on page by page */
-        if (hole > status.st_size) hole = status.st_size;
+        if (hole > end) hole = end;
         while (at < hole) {
             ssize_t want = hole - at < STEP ? hole - at : STEP, got = pread(from, ours, want, at);
             if (got <= 0) die(path);
@@ -141,6 +144,8 @@ static void copy_file(const char *path) {
     close(from);
     close(to);
 }
+
+static void copy_file(const char *path) { copy_part(path, 0, LLONG_MAX); }
 
 static void save_pending(void) {
     char path[LONG_PATH];
@@ -252,6 +257,39 @@ static int synced(int fd, int (*real)(int)) {
 
 int fsync(int fd) { return synced(fd, real_fsync); }
 int fdatasync(int fd) { return synced(fd, real_fdatasync); }
+
+/* Which watched file is mapped there, and where in it that is. */
+static int mapped_file(size_t address, char *path, off_t *offset) {
+    char line[PATH_MAX + 256];
+    size_t first, end, begin;
+    int found = 0, at;
+    FILE *maps = fopen("/proc/self/maps", "r");
+    while (maps && !found && fgets(line, sizeof line, maps)) {
+        if (sscanf(line, "%zx-%zx %*s %zx %*s %*s %n", &first, &end, &begin, &at) < 3) continue;
+        if (address < first || address >= end) continue;
+        line[strcspn(line, "\n")] = 0;
+        snprintf(path, PATH_MAX, "%s", line + at);
+        *offset = begin + (address - first);
+        found = 1;
+    }
+    if (maps) fclose(maps);
+    return found && watched(path);
+}
+
+int msync(void *address, size_t size, int flags) {
+    char path[PATH_MAX];
+    off_t at;
+    if (!mapped_file((size_t)address, path, &at)) return real_msync(address, size, flags);
+    pthread_mutex_lock(&lock);
+    int broken = fails(path);
+    if (!broken && *shadow) copy_part(path, at, at + (off_t)size);
+    pthread_mutex_unlock(&lock);
+    if (broken) {
+        errno = EIO;
+        return -1;
+    }
+    return real_msync(address, size, flags);
+}
 
 int syncfs(int fd) {
     if (*shadow) {

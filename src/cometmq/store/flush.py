@@ -75,7 +75,8 @@ class LogFlusher:
         self._call_soon = call_soon
         self._ops = commit_log.open_files.ops
         self._sync_mode = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
-        self.flushed_offset = 0
+        self.flushed_offset = 0  # always the end of a record: replicas keep and tell it
+        self._synced_to = 0  # may be in the middle of one
         self.healthy = True
         self.failure_count = 0
         self._seen = (0, 0)  # end of the log at some flush, and the time of the last message before it
@@ -94,7 +95,8 @@ class LogFlusher:
     # Loop thread
 
     def start(self, flushed_offset: int) -> None:
-        self.flushed_offset = flushed_offset
+        self.flushed_offset = self._synced_to = flushed_offset
+        self._seen = (flushed_offset, 0)
         self._thread = threading.Thread(target=self._run, name="commitlog-flush", daemon=True)
         self._thread.start()
 
@@ -149,7 +151,7 @@ class LogFlusher:
             start for start in self._descriptors if start >= end_offset - end_offset % self._log.file_size
         ]:
             os.close(self._descriptors.pop(start))
-        self.flushed_offset = end_offset
+        self.flushed_offset = self._synced_to = end_offset
         self._seen = (end_offset, 0)
         overdue = [waiter for waiter in self._waiting if waiter.end_offset > end_offset]
         for waiter in overdue:
@@ -205,7 +207,8 @@ class LogFlusher:
         if not dirty:
             self._note_idle()
         elif waiters or thorough or self._sync_mode or dirty >= least:
-            self.flush(whole=bool(waiters) or thorough or self._sync_mode)
+            idle = self._log.end_offset == self._seen[0]  # nobody wants the last page
+            self.flush(whole=bool(waiters) or thorough or self._sync_mode or idle)
         while self._new and self._new[0].end_offset <= self.flushed_offset:
             waiters.append(self._new.popleft())  # appended before the sync began
         self._expected = self._log.end_offset - began if waiters else 0
@@ -237,25 +240,26 @@ class LogFlusher:
             timestamp_ms = self._log.last_store_timestamp_ms
             end = written = self._log.end_offset
             if not whole:
-                end = max(end - end % PAGE_SIZE, self.flushed_offset)
+                end = max(end - end % PAGE_SIZE, self._synced_to)
             began = time.monotonic()
             try:
-                for file in self._files(self.flushed_offset, end):
+                for file in self._files(self._synced_to, end):
                     self._sync(file, end)
             except OSError as error:
                 self._fail(error)
                 return False
-            self.flushed_offset = end
+            self._synced_to = end
             self._sync_s = time.monotonic() - began
-            self._note_time(written, timestamp_ms)
+            self._note_flushed(written, timestamp_ms)
             self._close_descriptors(up_to=end)
             return True
 
-    def _note_time(self, written: int, timestamp_ms: int) -> None:
-        """The checkpoint may name a moment when all that was stored until then is on disk."""
-        if written <= self.flushed_offset:
+    def _note_flushed(self, written: int, timestamp_ms: int) -> None:
+        """Tell of the last end of the log that is known to be on disk, and of the time of the message before it."""
+        if written <= self._synced_to:
             self._seen = (written, timestamp_ms)
-        if self._seen[0] <= self.flushed_offset:
+        if self._seen[0] <= self._synced_to:
+            self.flushed_offset = max(self._seen[0], self.flushed_offset)
             if self._seen[1]:
                 self.checkpoint.physic_msg_timestamp_ms = self._seen[1]
             self._seen = (written, timestamp_ms)
@@ -266,7 +270,7 @@ class LogFlusher:
             if view is None:
                 self._ops.sync(descriptor)
             else:
-                first = max(self.flushed_offset, file.start) - file.start
+                first = max(self._synced_to, file.start) - file.start
                 self._ops.sync_range(descriptor, view, first, min(end, file.end) - file.start)
         except FileNotFoundError:
             if file in self._log.files:

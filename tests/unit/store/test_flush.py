@@ -101,6 +101,19 @@ def test_async_flush_follows_within_its_interval(tmp_path: Path) -> None:
         until(lambda: store.flushed_offset > 16384)
 
 
+def test_what_is_told_to_be_on_disk_ends_with_a_record(tmp_path: Path) -> None:
+    """A flush in between leaves the page out that is being written; replicas keep and tell where it ended."""
+    ends = {0}
+    with opened(small_config(tmp_path)) as store:
+        for number in range(60):
+            ends.add(store.put(message(body=bytes(300 + number))).end_offset)
+            store._flusher.flush(whole=False)
+            assert store.flushed_offset in ends
+        assert 0 < store.flushed_offset < max(ends)
+        store._flusher.flush()
+        assert store.flushed_offset == max(ends)
+
+
 def test_thorough_flush_takes_the_last_byte(tmp_path: Path) -> None:
     config = small_config(tmp_path, flush_interval_commit_log=5, flush_commit_log_thorough_interval=10)
     with opened(config) as store:
