@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from sim.planted import Bugs
 from sim.raft_cluster import Disk, Node
 
+from cometmq.controller.commands import can_shrink
 from cometmq.controller.elections import Depose, Elect, ElectionTimes, GroupWatch, Report
 from cometmq.controller.group_state import NO_MASTER, GroupState
 from cometmq.controller.raft.core import Raft, Role
@@ -36,7 +37,7 @@ class Metadata:
     def apply(self, command: Command) -> bool:
         name, arguments, replica, start = command
         if name == "remove":
-            done = self.state.remove(*arguments)
+            done = can_shrink(self.state) and self.state.remove(*arguments)
             self.removed |= set(arguments) if done else set()
             return done
         if name == "register":

@@ -44,6 +44,7 @@ SEARCH_MAX = 300  # seeds
 REGRESSIONS = [
     12133,  # a new master by quorum let members go before as many as it takes had what was confirmed before it
     5732,  # an operator asked for more copies than there are replicas
+    46144,  # an operator asked for two copies and removed one of two replicas, the one that was not in sync
     5131,  # a replica kept as confirmed what was not on its disk, lost power, and was called corrupt
 ]
 

@@ -184,8 +184,13 @@ def _follow_size(record: GroupRecord) -> None:
         state.configure(wanted)
 
 
+def can_shrink(state: GroupState) -> bool:
+    """Would there be enough replicas left for anything to be confirmed?"""
+    return len(state.stores) > state.min_in_sync
+
+
 def _remove(record: GroupRecord, replica: int) -> Outcome:
-    if not record.state.remove(replica):
+    if not can_shrink(record.state) or not record.state.remove(replica):
         return Outcome(False, _why_not_removed(record.state, replica))
     record.addresses.pop(replica, None)
     record.removed.add(replica)
@@ -198,6 +203,8 @@ def _why_not_removed(state: GroupState, replica: int) -> str:
         return f"There is no replica {replica}; there are {', '.join(map(str, sorted(state.stores)))}."
     if replica == state.view.master:
         return f"Replica {replica} is the master; switch to another one first."
+    if not can_shrink(state):
+        return f"Fewer replicas than minInSyncReplicas={state.min_in_sync} would be left; lower it or add one first."
     if state.is_quorum and replica in state.view.sync_set:
         return f"Replica {replica} is in sync and counts for the quorum; stop it and wait until it has left the set."
     return f"Without replica {replica} fewer than {state.min_in_sync} would have every confirmed message."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cometmq.controller.commands import GroupRecord, RemoveReplica, SetConfig, apply
 from cometmq.controller.group_state import NO_MASTER, GroupState
 
 
@@ -90,6 +91,17 @@ def test_the_last_holders_of_confirmed_bytes_are_not_removed() -> None:
     assert state.configure(1)
     assert state.remove(2)
     assert not state.eligible
+
+
+def test_a_group_does_not_shrink_below_what_it_takes_to_confirm() -> None:
+    record = GroupRecord(state=group(1, 2), min_in_sync=2)
+    record.state.alter_sync_set(1, 1, record.state.view.set_version, (1,))
+    record.state.eligible = frozenset()  # replica 2 has not everything, so that nothing would be lost with it
+    refused = apply(record, RemoveReplica(2))
+    assert not refused.accepted
+    assert "minInSyncReplicas=2" in refused.reason
+    assert apply(record, SetConfig(min_in_sync=1)).accepted
+    assert apply(record, RemoveReplica(2)).accepted
 
 
 def test_by_quorum_a_master_is_deposed_first_and_the_set_keeps_its_size() -> None:
