@@ -560,9 +560,7 @@ def _make_cold(broker: Broker) -> None:
         return result
 
     broker.store.get = cold_get  # type: ignore[method-assign]
-    broker.store.reader.own_from = (
-        broker.store.max_physical_offset
-    )  # as after a start: nothing is surely in memory
+    broker.store.reader.at_hand = lambda *_args: None  # type: ignore[method-assign]
 
 
 @pytest.mark.parametrize(
@@ -582,9 +580,7 @@ def test_slow_readers_are_sent_to_a_replica(
                 return result
 
             broker.store.get = slow_get  # type: ignore[method-assign]
-            broker.store.reader.own_from = (
-                broker.store.max_physical_offset
-            )  # the short way is for what is in memory
+            broker.store.reader.at_hand = lambda *_args: None  # type: ignore[method-assign]
             response = await client.pull("TopicA")
             assert (response.ext_fields or {})["suggestWhichBrokerId"] == str(suggested)
 

@@ -79,7 +79,8 @@ def short_way(
     answers = twin.PullAnswers()
     made: bytes | None = answers.make(
         plan, offset, OPAQUE, SUGGEST, min(count, limits.max_transfer_count_on_message_in_memory),
-        limits.max_transfer_bytes_on_message_in_memory, log.view, log.base, log.end_offset,
+        limits.max_transfer_bytes_on_message_in_memory, queue.view, queue.file_start, log.view, log.base,
+        log.end_offset,
     )  # fmt: skip
     return made
 

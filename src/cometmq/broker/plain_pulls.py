@@ -1,4 +1,4 @@
-"""The short way for pulls that want what came lately: what the checks said is remembered, the answer is made in C.
+"""The short way for pulls of what is in memory: what the checks said is remembered, the answer is made in C.
 
 A ``PullPlan`` is made by the checks of ``pull_checks`` and holds until anything they look at changes: topics, groups,
 subscriptions and queues each count their changes, and a plan knows the sum. What a plan does not cover, or
@@ -16,6 +16,7 @@ from cometmq.protocol.headers import PullMessageHeader
 from cometmq.protocol.names import RETRY_PREFIX
 from cometmq.protocol.sys_flag import PULL_SUBSCRIPTION
 from cometmq.store.queue_scan_cy import ENTRY_SIZE
+from cometmq.store.reader import FILTER_ENTRIES_MAX
 
 if TYPE_CHECKING:
     from cometmq.broker.broker import Broker
@@ -91,28 +92,23 @@ class PlainPulls:
     def answer(
         self, plan: PullPlan, header: PullMessageHeader, queue_offset: int, opaque: int
     ) -> bytes | None:
-        """The frame with what came since, None if it has to be made the long way; ``count`` and ``size`` tell of it."""
-        queue, limits = plan.queue, self._reader.config
-        at = queue_offset * ENTRY_SIZE - queue.file_start
-        if (
-            queue.view is None
-            or queue_offset < queue.min_offset
-            or not 0 <= at < queue.end - queue.file_start
-        ):
+        """The frame with the messages, None if it has to be made the long way; ``count`` and ``size`` tell of it."""
+        limits = self._reader.config
+        count_max = max(1, min(header.max_msg_nums, limits.max_transfer_count_on_message_in_memory))
+        looked_at = count_max if plan.tags_codes is None else max(count_max, FILTER_ENTRIES_MAX)
+        found = self._reader.at_hand(plan.queue, queue_offset, looked_at)
+        if found is None:
             return None
-        first = int.from_bytes(queue.view[at : at + 8], "big")
-        file = self._log.file_at(first) if first >= self._reader.memory_from else None
-        if file is None:
-            return None
-        count_max = min(header.max_msg_nums, limits.max_transfer_count_on_message_in_memory)
         return self._answers.make(
             plan,
             queue_offset,
             opaque,
             plan.group.broker_id if self._broker.config.slave_read_enable else 0,
-            count_max if count_max > 0 else 1,
+            count_max,
             limits.max_transfer_bytes_on_message_in_memory,
-            file.buffer(),
-            file.start,
+            found.entries,
+            found.entries_start,
+            found.file.buffer(),
+            found.file.start,
             self._log.end_offset,
         )

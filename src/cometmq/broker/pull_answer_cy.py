@@ -1,8 +1,8 @@
 """Answers to plain pulls: from entries of a queue to the bytes of a whole frame, in one call.
 
-A *plain pull* asks for what its queue got lately: the entries stand in the queue's last file, which is mapped for
-writing, the records in one file of the log, in memory, and tags alone decide. Consumers that keep up ask for nothing
-else. ``PullAnswers.make`` walks the entries, checks each against its record and copies the records behind the head of the
+A *plain pull* asks for what is in memory: the entries stand in one file of the queue, the records in one file of the
+log, and tags alone decide. Consumers that keep up ask for nothing else, and those far behind seldom do (`store.read_ahead`).
+``PullAnswers.make`` walks the entries, checks each against its record and copies the records behind the head of the
 answer. It says None for whatever is not certain; then ``handlers/pull.py`` decides, where every rule is written down.
 
 No asyncio, no clock here. The branch for uncompiled use is the specification and gives the same bytes.
@@ -86,33 +86,36 @@ class PullAnswers:
         suggest: cython.longlong,
         count_max: cython.longlong,
         size_max: cython.longlong,
+        entries: object,
+        entries_start: cython.longlong,
         log: object,
         log_start: cython.longlong,
         log_end: cython.longlong,
     ) -> bytes | None:
         """The frame with what stands from ``queue_offset`` on, or None: not certain, or nothing.
 
+        ``entries`` is the file of the queue with that offset, ``entries_start`` the stream position of its first byte.
         ``log`` is a file of the log, ``log_start`` the physical offset of its first byte, ``log_end`` after its last
-        record. The queue has a mapped last file, which ``queue_offset`` is in.
+        record.
         """
         assert 0 < count_max
         if count_max > COUNT_MAX:
             return None
         if cython.compiled:
             return self._make(
-                plan, queue_offset, opaque, suggest, count_max, size_max, log, log_start, log_end
-            )
+                plan, queue_offset, opaque, suggest, count_max, size_max, entries, entries_start, log, log_start, log_end
+            )  # fmt: skip
         queue, codes = plan.queue, plan.tags_codes
-        at = queue_offset * ENTRY_SIZE - queue.file_start
-        end = min(queue.end - queue.file_start, at + max(SCANNED_MAX, count_max) * ENTRY_SIZE)
+        at = queue_offset * ENTRY_SIZE - entries_start
+        end = min(queue.end - entries_start, len(entries), at + max(SCANNED_MAX, count_max) * ENTRY_SIZE)
         limits = Limits(count_max, size_max, count_max, size_max, count_max, log_start, log_end, 0)
-        home = Home(log, log_start, log_end, queue.file_start, plan.topic, int(queue.queue_id), queue.lenient)
-        found = collect(queue.view, at, end, limits, 0, 0, 0, codes, len(log), home)
-        blank = _has_blank(queue.view, at, found.position)
+        home = Home(log, log_start, log_end, entries_start, plan.topic, int(queue.queue_id), queue.lenient)
+        found = collect(entries, at, end, limits, 0, 0, 0, codes, len(log), home)
+        blank = _has_blank(entries, at, found.position)
         if found.doubtful or blank or not found.count or found.size > SIZE_MAX:
             return None
         self.count, self.size = found.count, found.size
-        next_offset = (queue.file_start + found.position) // ENTRY_SIZE
+        next_offset = (entries_start + found.position) // ENTRY_SIZE
         head = encode_pull_head(
             FOUND, "FOUND", opaque, suggest, next_offset, queue.min_offset, queue.end // ENTRY_SIZE, found.size
         )  # fmt: skip
@@ -129,30 +132,32 @@ class PullAnswers:
             suggest: cython.longlong,
             count_max: cython.longlong,
             size_max: cython.longlong,
+            entries: object,
+            entries_start: cython.longlong,
             log: object,
             log_start: cython.longlong,
             log_end: cython.longlong,
         ) -> object:
             queue = plan.queue
             place: Place
-            entries: Py_buffer
+            places: Py_buffer
             records: Py_buffer
             topic: bytes = plan.topic
             queue_end: cython.longlong = queue.end
-            place.queue_start = queue.file_start
+            place.queue_start = entries_start
             place.topic = cython.cast(cython.p_uchar, PyBytes_AS_STRING(topic))
             place.topic_size = len(topic)
             place.queue_id = queue.queue_id
             place.lenient = queue.lenient
             place.log_start = log_start
-            PyObject_GetBuffer(queue.view, cython.address(entries), PyBUF_SIMPLE)
+            PyObject_GetBuffer(entries, cython.address(places), PyBUF_SIMPLE)
             PyObject_GetBuffer(log, cython.address(records), PyBUF_SIMPLE)
             try:
                 place.log = cython.cast(cython.p_uchar, records.buf)
                 place.log_end = min(log_end, log_start + records.len)
                 next_offset: cython.longlong = self._choose(
-                    cython.cast(cython.p_uchar, entries.buf), cython.address(place), plan.tags_codes, queue_offset,
-                    min(queue_end, place.queue_start + entries.len) // 20, count_max, size_max,
+                    cython.cast(cython.p_uchar, places.buf), cython.address(place), plan.tags_codes, queue_offset,
+                    min(queue_end, place.queue_start + places.len) // 20, count_max, size_max,
                 )  # fmt: skip
                 if next_offset < 0:
                     return None
@@ -166,7 +171,7 @@ class PullAnswers:
                 )
             finally:
                 PyBuffer_Release(cython.address(records))
-                PyBuffer_Release(cython.address(entries))
+                PyBuffer_Release(cython.address(places))
 
         @cython.cfunc
         def _choose(

@@ -79,6 +79,11 @@ class ConsumeQueue(QueueTail):
             return None  # removed by hand: readers step over it
         return view, position - start, min(self.end - start, self.file_size)
 
+    def read_rest(self, position: int, size_max: int) -> memoryview | None:
+        """Entries from a position on, within one file; None if they are gone."""
+        found = self.entries_at(position)
+        return found[0][found[1] : min(found[1] + size_max, found[2])] if found is not None else None
+
     def last_entry(self) -> QueueEntry | None:
         return self.entry(self.max_offset - 1) if self.end > 0 and self.last_start >= 0 else None
 

@@ -6,7 +6,8 @@ same time) are copied together when they are surely in memory: a slice costs mor
 
 Every record is compared with the entry that leads to it before anybody gets it: a damaged ConsumeQueue entry is
 made anew from the log (`queue_repair`), and a record that belongs elsewhere is never handed out. What is on disk
-is read in by a thread first, so such a result is only a list of what to read; ask again when that is done.
+is read in by a thread first, so such a result is only a list of what to read (`read_ahead`); ask again when that is
+done.
 
 Statuses and next offsets are those of the original, with one improvement: a scan goes on into the next
 ConsumeQueue file, so that a request near the end of a file is not cut short.
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from cometmq.store.commit_log import CommitLog
 from cometmq.store.config import StoreConfig
@@ -23,6 +25,7 @@ from cometmq.store.consume_queue import ENTRY, ConsumeQueue, QueueEntry
 from cometmq.store.consume_queue_ext import is_address
 from cometmq.store.mapped_file import MappedFile
 from cometmq.store.model import GetResult, GetStatus, MessageFilter
+from cometmq.store.page_reader import PageReader
 from cometmq.store.queue_repair import QueueRepair
 from cometmq.store.queue_scan_cy import (
     BLANK_SIZE_FIELD,
@@ -36,7 +39,8 @@ from cometmq.store.queue_scan_cy import (
     is_record_of,
 )
 from cometmq.store.queue_table import QueueTable
-from cometmq.store.residency import is_resident
+from cometmq.store.read_ahead import ReadAhead
+from cometmq.store.residency_cy import is_resident
 
 GATHER_RUN_SIZE_MAX = 16_384  # bytes; shorter runs on average are copied together
 # Bytes; records this close to each other are read from disk with what lies between them
@@ -44,11 +48,20 @@ COLD_SPAN_MAX = 4 << 20
 FILTER_ENTRIES_MAX = 800  # entries looked at for one request, unless more messages are wanted
 
 
+class AtHand(NamedTuple):
+    entries: memoryview  # a file of a queue
+    entries_start: int  # stream position of its first byte
+    file: MappedFile  # of the log
+
+
 class QueueReader:
-    def __init__(self, config: StoreConfig, commit_log: CommitLog, table: QueueTable) -> None:
+    def __init__(
+        self, config: StoreConfig, commit_log: CommitLog, table: QueueTable, page_reader: PageReader
+    ) -> None:
         self.config = config
         self._log = commit_log
         self._repair = QueueRepair(config, commit_log, table)
+        self.ahead = ReadAhead(commit_log, page_reader.read)
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         self._memory_size = memory * config.access_message_in_memory_max_ratio // 100
         self.own_from = 0  # what was appended by this process lies behind this physical offset
@@ -74,16 +87,14 @@ class QueueReader:
         if queue_offset > high:
             return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
         limits = self._limits(max_count, max_bytes)
+        result = GetResult(GetStatus.NO_MATCHED_MESSAGE, queue_offset, low, high)
         memory_from = self.memory_from
-        first = queue.entry(queue_offset) if memory_from > limits.log_min else None
-        if not warmed and first is not None and first.physical_offset < memory_from:
-            result = GetResult(GetStatus.NO_MATCHED_MESSAGE, queue_offset, low, high)
-            runs = self._scan(queue, queue_offset, limits, message_filter, result, None)
-            if runs:
-                result.cold_parts = [part for part in self._spans(runs) if not is_resident(part)]
+        has_old = memory_from > limits.log_min
+        if has_old and not warmed:
+            self._find_cold(queue, queue_offset, limits, message_filter, memory_from, result)
             if result.cold:
                 return result
-        result = GetResult(GetStatus.NO_MATCHED_MESSAGE, queue_offset, low, high)
+        first = queue.entry(queue_offset) if has_old else None
         runs = self._scan(queue, queue_offset, limits, message_filter, result, self._log_file(first))
         if result.count and not self._gather(result, runs):
             self._add_slices(result, runs)
@@ -93,6 +104,77 @@ class QueueReader:
     def memory_from(self) -> int:
         """What lies behind this physical offset is surely in memory."""
         return max(self.own_from, self._log.end_offset - self._memory_size)
+
+    def at_hand(self, queue: ConsumeQueue, queue_offset: int, count: int) -> AtHand | None:
+        """Where a pull finds its messages, if it is known that all it may look at is in memory; None: get() decides."""
+        position, old_below = queue_offset * ENTRY_SIZE, self.memory_from
+        end = min(position + count * ENTRY_SIZE, queue.end)
+        if queue_offset < queue.min_offset or position >= end:
+            return None
+        has_old = old_below > max(self._log.min_offset, 0)
+        if has_old and self.ahead.missing_entries(queue, position, end):
+            return None
+        found = queue.entries_at(position)
+        if found is None or found[1] + end - position > found[2]:  # the next file has some of them
+            return None
+        view, at, _ = found
+        first = int.from_bytes(view[at : at + 8], "big")
+        file = self._log.file_at(first)
+        if file is None or (first < old_below and not self._records_at_hand(queue, view, at, position, end)):
+            return None
+        return AtHand(view, position - at, file)
+
+    def _records_at_hand(
+        self, queue: ConsumeQueue, view: memoryview, at: int, position: int, end: int
+    ) -> bool:
+        """Are these entries' records, some of them old, in memory? Then the next ones are read ahead."""
+        first = ENTRY.unpack_from(view, at)[0]
+        last, size, _ = ENTRY.unpack_from(view, at + end - position - ENTRY_SIZE)
+        log_end = self._log.end_offset
+        if first < log_end - self._memory_size:  # there are other limits for these
+            return False
+        if not first < last + size <= min(log_end, first + COLD_SPAN_MAX):
+            return False
+        if self.ahead.missing_records(first, last + size):
+            return False
+        self.ahead.expect_records(last + size, self.memory_from)
+        self.ahead.expect_entries(queue, position)
+        return True
+
+    def _find_cold(
+        self,
+        queue: ConsumeQueue,
+        queue_offset: int,
+        limits: Limits,
+        message_filter: MessageFilter | None,
+        memory_from: int,
+        result: GetResult,
+    ) -> None:
+        """Find what must be read from disk before a pull can be served, and have read what the next ones will want."""
+        ahead, position = self.ahead, queue_offset * ENTRY_SIZE
+        count = limits.count if message_filter is None else max(FILTER_ENTRIES_MAX, limits.count)
+        result.cold_parts = ahead.missing_entries(queue, position, position + count * ENTRY_SIZE)
+        if result.cold:
+            return
+        first = queue.entry(queue_offset)
+        if first is None or first.physical_offset >= memory_from:
+            return
+        last = queue.entry(min(queue_offset + count, queue.max_offset) - 1)
+        start, end = first.physical_offset, last.physical_offset + last.size if last is not None else 0
+        if not limits.log_min <= start < end <= min(limits.log_end, start + COLD_SPAN_MAX):
+            result.cold_parts = self._cold_runs(queue, queue_offset, limits, message_filter)
+            return
+        result.cold_parts = ahead.missing_records(start, end)
+        ahead.expect_records(end, memory_from)
+        ahead.expect_entries(queue, position)
+
+    def _cold_runs(
+        self, queue: ConsumeQueue, queue_offset: int, limits: Limits, message_filter: MessageFilter | None
+    ) -> list[memoryview]:
+        """The records are far apart, or the entries are not what they should be: look at them one by one."""
+        found = GetResult(GetStatus.NO_MATCHED_MESSAGE, queue_offset, 0, 0)
+        runs = self._scan(queue, queue_offset, limits, message_filter, found, None)
+        return [part for part in self._spans(runs) if not is_resident(part)] if runs else []
 
     def _limits(self, max_count: int, max_bytes: int | None) -> Limits:
         config, log_end = self.config, self._log.end_offset

@@ -1,7 +1,7 @@
 """MessageStore: the one door to everything under a store directory.
 
 Plain synchronous calls, loop thread only unless a method says otherwise; no asyncio inside. Threads of its own:
-commit log flush, queue flush, preparation of log files, chores of the index, deletion of old files.
+commit log flush, queue flush, preparation of log files, reading ahead, chores of the index, deletion of old files.
 """
 
 from __future__ import annotations
@@ -42,12 +42,13 @@ from cometmq.store.model import (
     StoreMessage,
 )
 from cometmq.store.next_offsets import NextOffsets
+from cometmq.store.page_reader import PageReader
 from cometmq.store.queue_flush import QueueFlusher
 from cometmq.store.queue_scan_cy import ENTRY_SIZE
 from cometmq.store.queue_table import QueueTable
 from cometmq.store.reader import QueueReader
 from cometmq.store.recovery import Recovery
-from cometmq.store.residency import read_in
+from cometmq.store.residency_cy import read_in
 from cometmq.store.retention import Retention
 from cometmq.store.tails import apply_tails, save_tails, still_true, take_tails
 from cometmq.store.time_search import TimeSearch
@@ -87,7 +88,8 @@ class MessageStore:
         self.checkpoint = Checkpoint(root / "checkpoint")
         self.watches = Watches(self.table)
         self._writer = LogWriter(config, self.commit_log, self.table, self.commit, now_ms)
-        self.reader = QueueReader(config, self.commit_log, self.table)
+        self.page_reader = PageReader()
+        self.reader = QueueReader(config, self.commit_log, self.table, self.page_reader)
         self._times = TimeSearch(self.commit_log)
         self._keys = KeySearch(self.commit_log, self.index)
         self._flusher = LogFlusher(self.commit_log, config, self.checkpoint, self._call_soon)
@@ -211,6 +213,7 @@ class MessageStore:
 
     def _let_go(self) -> None:
         self._flusher.close()
+        self.page_reader.stop()
         if self.index is not None:
             self.index.abandon()
         self._chores.shutdown()
@@ -321,6 +324,7 @@ class MessageStore:
         self.log_cut.cut_log(physical_offset)
         self.dispatch.go_back(physical_offset)
         self.reader.own_from = min(self.reader.own_from, physical_offset)
+        self.reader.ahead.forget()
         self.table.offsets_epoch += 1
 
     def begin_anew(self, aside: Path) -> None:
@@ -328,6 +332,7 @@ class MessageStore:
         self.log_cut.move_log(aside)
         self.dispatch.go_back(0)
         self.reader.own_from = 0
+        self.reader.ahead.forget()
         self.table.offsets_epoch += 1
 
     def queue_offsets(self, topic: bytes, count: int = 0) -> memoryview:
@@ -478,10 +483,12 @@ class MessageStore:
 
     def delete_topic(self, topic: str) -> int:
         """Remove a topic's queues (its records stay in the log until they expire); how many queues."""
+        self.reader.ahead.forget()
         return self.table.remove_topic(topic)
 
     def clean_expired(self) -> int:
         """Remove queues whose messages have all left the log; how many."""
+        self.reader.ahead.forget()
         return self.table.remove_expired(self.commit_log.min_offset)
 
     def delete_expired_files(self) -> int:
@@ -491,6 +498,7 @@ class MessageStore:
 
     def _follow_log(self, min_physical_offset: int) -> list[str]:
         """Queues and index let go of what has left the log; paths of queue files to delete."""
+        self.reader.ahead.forget()
         expired = self.table.expire(min_physical_offset)
         if self.index is not None:
             self.index.expire(min_physical_offset)

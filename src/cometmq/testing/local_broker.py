@@ -248,7 +248,7 @@ class LocalBroker:
             offset = store.min_offset(topic, queue_id)
             end = store.max_offset(topic, queue_id)
             while offset < end:
-                result = store.get(topic, queue_id, offset, READ_COUNT, max_bytes=READ_BYTES)
+                result = store.get(topic, queue_id, offset, READ_COUNT, max_bytes=READ_BYTES, warmed=True)
                 if not result.count:
                     break
                 for piece in result.slices:

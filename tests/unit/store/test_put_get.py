@@ -494,21 +494,3 @@ def test_runtime_info_gives_text_only(tmp_path: Path) -> None:
         info = store.runtime_info()
         assert info["commitLogMaxOffset"] == str(store.max_physical_offset)
         assert all(isinstance(value, str) for value in info.values())
-
-
-def test_what_is_not_in_memory_is_named_in_one_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = small_config(tmp_path)
-    with opened(config) as store:
-        for number in range(20):
-            assert store.put(message(f"{number}", queue_id=number % 2)).ok
-    monkeypatch.setattr("cometmq.store.reader.is_resident", lambda part: False)
-    with opened(config) as store:
-        result = store.get("T", 0, 0, 32)
-        assert result.cold
-        assert (result.count, len(result.cold_parts)) == (10, 1)
-        assert not result.slices
-        store.warm(result)
-        result.cold_parts.clear()
-        result = store.get("T", 0, 0, 32, warmed=True)
-        assert (result.count, len(b"".join(result.slices))) == (10, result.size)
-        result.slices.clear()

@@ -29,7 +29,7 @@ from cometmq.clock import boot_ms
 from cometmq.controller.session import ControllerSession, GroupSnapshot, ReplicaIdentity, ReplicaStatus
 from cometmq.errors import StoreError
 from cometmq.store.model import PutResult, PutStatus
-from cometmq.store.residency import read_in
+from cometmq.store.residency_cy import read_in
 
 if TYPE_CHECKING:
     from cometmq.broker.config import BrokerConfig

@@ -13,7 +13,7 @@ from cometmq.broker.ha.epoch_file import EpochFile
 from cometmq.broker.ha.epochs import Epochs
 from cometmq.broker.ha.truncation import Truncation
 from cometmq.errors import StoreError
-from cometmq.store.residency import is_resident
+from cometmq.store.residency_cy import is_resident
 from cometmq.store.scan_cy import BLANK_SIZE, scan_records
 from cometmq.store.store import MessageStore
 

@@ -14,7 +14,7 @@ import logging
 from typing import TYPE_CHECKING, Protocol, cast
 
 from cometmq.broker.ha.stream import FRAME_HEAD, ReportReader
-from cometmq.store.residency import is_resident, read_in
+from cometmq.store.residency_cy import is_resident, read_in
 
 if TYPE_CHECKING:
     from cometmq.broker.config import BrokerConfig

@@ -48,6 +48,9 @@ CODES = {
     GetStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
     GetStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
 }
+COLD_ROUNDS_MAX = (
+    3  # what is on disk is read in so often for one pull: entries, records, and what left memory since
+)
 EMPTY_QUEUE = (GetStatus.NO_MESSAGE_IN_QUEUE, GetStatus.NO_MATCHED_LOGIC_QUEUE)
 
 
@@ -299,6 +302,11 @@ class Pulls:
     def _warm(self, pull: Pull, accepted: Accepted, result: GetResult, queue_offset: int) -> None:
         """A thread reads what is not in memory; then the pull is answered from memory."""
         self._broker.counters.cold_reads += 1
+        self._read_in(pull, accepted, result, queue_offset, COLD_ROUNDS_MAX)
+
+    def _read_in(
+        self, pull: Pull, accepted: Accepted, result: GetResult, queue_offset: int, rounds: int
+    ) -> None:
         warming = asyncio.get_running_loop().run_in_executor(None, self._broker.store.warm, result)
         self._warming.add(warming)
 
@@ -307,12 +315,14 @@ class Pulls:
             if future.exception() is not None:
                 log.error("cold read failed topic=%s", pull.header.topic, exc_info=future.exception())
                 return
-            found = self._get(pull.header, queue_offset, accepted.filter, warmed=True)
+            found = self._get(pull.header, queue_offset, accepted.filter, warmed=rounds <= 1)
             if found is None:
                 self._send(pull, pull.response(ResponseCode.SYSTEM_ERROR, "store getMessage return null"))
-                return
-            code = ResponseCode.SUCCESS if found.count else response_code(found, pull.header.queue_offset)
-            self._answer(pull, accepted, found, code)
+            elif found.cold and rounds > 1:
+                self._read_in(pull, accepted, found, queue_offset, rounds - 1)
+            else:
+                code = ResponseCode.SUCCESS if found.count else response_code(found, pull.header.queue_offset)
+                self._answer(pull, accepted, found, code)
 
         warming.add_done_callback(done)
 
