@@ -89,6 +89,7 @@ class HeldPulls:
         self._queues: dict[tuple[str, int], _HeldQueue] = {}
         self._deadlines: list[tuple[float, int, HeldPull]] = []
         self._sequence = 0  # keeps equal deadlines in order, pulls are not comparable
+        self._loop: asyncio.AbstractEventLoop | None = None  # asking for it is a system call
         self._timer: asyncio.Handle | None = None
         self._timer_at = 0.0  # not asked of the timer: uvloop's has no time when it is due already
         self.count = 0  # held now
@@ -98,7 +99,7 @@ class HeldPulls:
 
     def hold(self, pull: HeldPull, timeout_ms: int) -> None:
         """Keep a pull until a message arrives or timeout_ms are over."""
-        loop = asyncio.get_running_loop()
+        loop = self._loop = self._loop or asyncio.get_running_loop()
         pull.deadline = loop.time() + timeout_ms / 1000
         queue = self._queue(pull.topic, pull.queue_id)
         queue.pulls[pull] = None
