@@ -144,14 +144,6 @@ def test_no_rows_give_empty_columns(arrow_cy: Any) -> None:
     assert columns[arrow_cy.BODY] == (0, None, bytes(4), b"")
 
 
-def test_cut_position_is_at_a_record_boundary(arrow_cy: Any) -> None:
-    data = record(0) * 10
-    size = len(record(0))
-    assert arrow_cy.records_end(data, 0, len(data), 3 * size + 1) == 3 * size
-    assert arrow_cy.records_end(data, 0, len(data), 1) == size
-    assert arrow_cy.records_end(data, size, len(data), 1 << 30) == len(data)
-
-
 def random_record(rng: random.Random, number: int) -> bytes:
     names = ["TAGS", "KEYS", "UNIQ_KEY", "a", "bb", "ключ", ""]
     pairs = [

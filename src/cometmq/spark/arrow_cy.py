@@ -18,7 +18,6 @@ branch is the specification; it goes through ``decode_records``. Reads buffers, 
 from __future__ import annotations
 
 import array
-import struct
 
 from cometmq.errors import LocalProtocolError
 from cometmq.protocol.compression import decompress
@@ -35,7 +34,7 @@ except ModuleNotFoundError:
 if cython.compiled:
     from cython.cimports.cpython.buffer import Py_buffer, PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
     from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
-    from cython.cimports.cpython.mem import PyMem_Free, PyMem_Malloc
+    from cython.cimports.cpython.mem import PyMem_Free, PyMem_Malloc, PyMem_Realloc
     from cython.cimports.libc.string import memcmp, memcpy, memset
 
 # Columns by number; the names stand in columns.py in the same order.
@@ -46,7 +45,6 @@ FLAG, BORN_HOST, STORE_HOST, OFFSET_MSG_ID, BODY_CRC, STORE_SIZE, PREPARED_TRANS
 NEEDS_PROPERTIES = frozenset((TAGS, KEYS, PROPERTIES, MSG_ID))
 COLUMN_SIZE_MAX = 0x7FFFFFFF  # bytes: Arrow's offsets of string and binary have 32 bits
 TIMESTAMP_MS_MAX = 0x7FFFFFFFFFFFFFFF // 1000  # later ones do not fit as microseconds
-RECORD_SIZE_MIN = 91
 
 _PROPERTY_COLUMNS = {TAGS: b"TAGS", KEYS: b"KEYS", MSG_ID: b"UNIQ_KEY"}
 
@@ -70,17 +68,6 @@ def decode_columns(
         if first <= message.queue_offset < end and _wanted(message, topics, tags)
     ]
     return len(messages), [_column(messages, column, broker_name, inflate) for column in columns]
-
-
-def records_end(buffer: bytes | memoryview, start: int, end: int, size_max: int) -> int:
-    """Where to cut good records so that about ``size_max`` bytes, and at least one record, lie before the cut."""
-    position = start
-    while position < end:
-        size = struct.unpack_from(">i", buffer, position)[0]
-        if size < RECORD_SIZE_MIN or (position > start and position + size - start > size_max):
-            break
-        position += size
-    return min(position, end)
 
 
 # the specification --------------------------------------------------------------------------------
@@ -199,8 +186,8 @@ def _host_text(data):
 
 # the same in C ------------------------------------------------------------------------------------
 #
-# First pass: check every record, pick the wanted ones, note where their parts are. Second pass: for each column, size
-# then fill. A row is the nine numbers R_... below.
+# First pass: check every record, pick the wanted ones, note where their parts and properties are. Second pass: for each
+# column, size then fill. A row is the numbers R_... below, a property the numbers E_...
 
 if cython.compiled:
     R_RECORD = cython.declare(cython.int, 0)
@@ -212,7 +199,14 @@ if cython.compiled:
     R_TOPIC_SIZE = cython.declare(cython.int, 6)
     R_TAIL = cython.declare(cython.int, 7)  # where reconsumeTimes stands
     R_SIZE = cython.declare(cython.int, 8)
-    ROW = cython.declare(cython.int, 9)
+    R_ENTRY = cython.declare(cython.int, 9)  # the first of its properties
+    R_ENTRY_COUNT = cython.declare(cython.int, 10)
+    ROW = cython.declare(cython.int, 11)
+    E_NAME = cython.declare(cython.int, 0)
+    E_NAME_SIZE = cython.declare(cython.int, 1)
+    E_VALUE = cython.declare(cython.int, 2)
+    E_VALUE_SIZE = cython.declare(cython.int, 3)
+    ENTRY = cython.declare(cython.int, 4)
     COMPARED_MAX = cython.declare(cython.int, 32)  # properties: beyond this doubles are looked for in Python
     TIME_MAX = cython.declare(cython.longlong, 9223372036854775)
     SIZE_MAX = cython.declare(cython.longlong, 0x7FFFFFFF)
@@ -291,7 +285,9 @@ if cython.compiled:
 
         numbers: cython.pointer(cython.longlong)
         count: cython.longlong
+        entries: cython.pointer(cython.longlong)
         entry_count: cython.longlong
+        entry_room: cython.longlong
         key_bytes: cython.longlong
         value_bytes: cython.longlong
         kept: list  # bytes that rows point to and that are not in the pieces
@@ -299,13 +295,20 @@ if cython.compiled:
         with_properties: cython.bint
         topics: object
         tags: object
+        topic: (
+            cython.longlong
+        )  # where the last plain topic stands that was asked for, and whether it is wanted
+        topic_size: cython.longlong
+        topic_wanted: cython.bint
 
         def __cinit__(self) -> None:
-            self.numbers = cython.NULL
-            self.count = self.entry_count = self.key_bytes = self.value_bytes = 0
+            self.numbers = self.entries = cython.NULL
+            self.count = self.entry_count = self.entry_room = self.key_bytes = self.value_bytes = 0
+            self.topic_size = -1
 
         def __dealloc__(self) -> None:
             PyMem_Free(self.numbers)
+            PyMem_Free(self.entries)
 
     @cython.cfunc
     def _decode_compiled(
@@ -406,9 +409,7 @@ if cython.compiled:
     def _accept(rows: _Rows):
         """Count the noted row if topic and tag are wanted; bring its texts and its body into their final form."""
         row: cython.pointer(cython.longlong) = rows.numbers + rows.count * ROW
-        if not _is_ascii(_at(row[R_TOPIC]), row[R_TOPIC_SIZE]):
-            _keep(rows, row, R_TOPIC, _clean_text(_copy(_at(row[R_TOPIC]), row[R_TOPIC_SIZE])))
-        if rows.topics is not None and _copy(_at(row[R_TOPIC]), row[R_TOPIC_SIZE]) not in rows.topics:
+        if not _is_wanted_topic(rows, row):
             return
         if rows.with_properties:
             if not _is_ascii(_at(row[R_PROPERTIES]), row[R_PROPERTIES_SIZE]):
@@ -416,13 +417,33 @@ if cython.compiled:
                 cleaned = _clean_text(data)
                 if cleaned != data:
                     _keep(rows, row, R_PROPERTIES, cleaned)
+            _split_properties(rows, row, False)
             if rows.tags is not None and not _has_tag(rows, row):
                 return
-            _count_properties(rows, row, False)
+            _count_properties(rows, row)
         if rows.inflate and row[R_BODY_SIZE] > 0 and _load32(_at(row[R_RECORD]) + 36) & 1:
             body = _copy(_at(row[R_BODY]), row[R_BODY_SIZE])
             _keep(rows, row, R_BODY, decompress(body, _load32(_at(row[R_RECORD]) + 36)))
         rows.count += 1
+
+    @cython.cfunc
+    def _is_wanted_topic(rows: _Rows, row: cython.pointer(cython.longlong)) -> cython.bint:
+        """Also cleans the text. Most often the topic is that of the record before."""
+        topic: cython.p_uchar = _at(row[R_TOPIC])
+        size: cython.longlong = row[R_TOPIC_SIZE]
+        if size == rows.topic_size and memcmp(_at(rows.topic), topic, size) == 0:
+            return rows.topic_wanted
+        is_plain: cython.bint = _is_ascii(topic, size)
+        text: bytes = _copy(topic, size)
+        if not is_plain:
+            text = _clean_text(text)
+            _keep(rows, row, R_TOPIC, text)
+        wanted: cython.bint = rows.topics is None or text in rows.topics
+        if is_plain:
+            rows.topic = _number(topic)
+            rows.topic_size = size
+            rows.topic_wanted = wanted
+        return wanted
 
     @cython.cfunc
     def _keep(rows: _Rows, row: cython.pointer(cython.longlong), part: cython.int, data: bytes):
@@ -432,83 +453,102 @@ if cython.compiled:
 
     @cython.cfunc
     def _has_tag(rows: _Rows, row: cython.pointer(cython.longlong)) -> cython.bint:
-        start: cython.longlong = 0
-        size: cython.longlong = _find(row, b"TAGS", 4, cython.address(start))
-        return (_copy(_at(start), size) if size > 0 else b"") in rows.tags
+        entry: cython.pointer(cython.longlong) = _find(rows, row, b"TAGS", 4)
+        if entry == cython.NULL:
+            return b"" in rows.tags
+        return _copy(_at(entry[E_VALUE]), entry[E_VALUE_SIZE]) in rows.tags
 
     @cython.cfunc
-    def _count_properties(rows: _Rows, row: cython.pointer(cython.longlong), final: cython.bint):
-        """Number and sizes of a row's properties. Doubles are rare: such a row is rewritten in Python, then counted."""
-        names: cython.longlong[32]
-        sizes: cython.longlong[32]
+    def _split_properties(rows: _Rows, row: cython.pointer(cython.longlong), final: cython.bint):
+        """Note the row's properties behind those that count. Doubles are rare: Python rewrites such a row first."""
         p: cython.p_uchar = _at(row[R_PROPERTIES])
         end: cython.longlong = row[R_PROPERTIES_SIZE]
+        _make_room(rows, end // 3 + 1)  # the least is one byte, the sign, and one byte
+        first: cython.pointer(cython.longlong) = rows.entries + rows.entry_count * ENTRY
+        entry: cython.pointer(cython.longlong) = first
         start: cython.longlong = 0
-        middle: cython.longlong
-        stop: cython.longlong
-        count: cython.longlong = 0
-        key_bytes: cython.longlong = 0
-        value_bytes: cython.longlong = 0
+        middle: cython.longlong = -1
         doubled: cython.bint = False
         i: cython.longlong
-        while start < end:
-            stop = _next(p, start, end, 2)
-            middle = _next(p, start, stop, 1)
-            if middle > start and middle + 1 < stop:
-                if count < COMPARED_MAX:
-                    names[count] = _number(p + start)
-                    sizes[count] = middle - start
-                    for i in range(count):
-                        if sizes[i] == sizes[count] and memcmp(_at(names[i]), p + start, sizes[i]) == 0:
-                            doubled = True
-                count += 1
-                key_bytes += middle - start
-                value_bytes += stop - middle - 1
-            start = stop + 1
-        if (doubled or count > COMPARED_MAX) and not final:
+        byte: cython.uchar
+        for i in range(end + 1):
+            byte = p[i] if i < end else 2
+            if byte > 2:
+                continue
+            if byte == 1 and middle < 0:
+                middle = i
+            elif byte == 2:
+                if middle > start and middle + 1 < i:
+                    entry[E_NAME] = _number(p + start)
+                    entry[E_NAME_SIZE] = middle - start
+                    entry[E_VALUE] = _number(p + middle + 1)
+                    entry[E_VALUE_SIZE] = i - middle - 1
+                    doubled = doubled or (entry - first <= COMPARED_MAX * ENTRY and _is_double(first, entry))
+                    entry += ENTRY
+                start = i + 1
+                middle = -1
+        if (doubled or entry - first > COMPARED_MAX * ENTRY) and not final:
             _keep(rows, row, R_PROPERTIES, _clean_properties(_copy(p, end)))
-            _count_properties(rows, row, True)
+            _split_properties(rows, row, True)
             return
-        rows.entry_count += count
-        rows.key_bytes += key_bytes
-        rows.value_bytes += value_bytes
+        row[R_ENTRY] = rows.entry_count
+        row[R_ENTRY_COUNT] = (entry - first) // ENTRY
 
     @cython.cfunc
     @cython.inline
     @cython.exceptval(check=False)
-    def _next(
-        p: cython.p_uchar, start: cython.longlong, end: cython.longlong, wanted: cython.int
-    ) -> cython.longlong:
-        """Position of a byte, or ``end``. Properties are short: a plain loop beats the library."""
-        while start < end and p[start] != wanted:
-            start += 1
-        return start
+    def _is_double(
+        first: cython.pointer(cython.longlong), entry: cython.pointer(cython.longlong)
+    ) -> cython.bint:
+        """Whether one of the properties before has the same name."""
+        name: cython.p_uchar = _at(entry[E_NAME])
+        size: cython.longlong = entry[E_NAME_SIZE]
+        while first < entry:
+            if first[E_NAME_SIZE] == size and _at(first[E_NAME])[0] == name[0]:
+                if memcmp(_at(first[E_NAME]), name, size) == 0:
+                    return True
+            first += ENTRY
+        return False
 
     @cython.cfunc
+    @cython.inline
+    def _make_room(rows: _Rows, more: cython.longlong):
+        """Room for so many properties behind those that count."""
+        if rows.entry_count + more <= rows.entry_room:
+            return
+        room: cython.longlong = (rows.entry_count + more) * 2
+        entries: cython.p_void = PyMem_Realloc(rows.entries, room * ENTRY * cython.sizeof(cython.longlong))
+        if entries == cython.NULL:
+            raise MemoryError
+        rows.entries = cython.cast(cython.pointer(cython.longlong), entries)
+        rows.entry_room = room
+
+    @cython.cfunc
+    @cython.inline
+    @cython.exceptval(check=False)
+    def _count_properties(rows: _Rows, row: cython.pointer(cython.longlong)) -> cython.void:
+        entry: cython.pointer(cython.longlong) = rows.entries + rows.entry_count * ENTRY
+        i: cython.longlong
+        for i in range(row[R_ENTRY_COUNT]):
+            rows.key_bytes += entry[E_NAME_SIZE]
+            rows.value_bytes += entry[E_VALUE_SIZE]
+            entry += ENTRY
+        rows.entry_count += row[R_ENTRY_COUNT]
+
+    @cython.cfunc
+    @cython.inline
     @cython.exceptval(check=False)
     def _find(
-        row: cython.pointer(cython.longlong),
-        name: cython.p_char,
-        name_size: cython.longlong,
-        found: cython.pointer(cython.longlong),
-    ) -> cython.longlong:
-        """Size of a property's value and where it is; -1 if there is none."""
-        p: cython.p_uchar = _at(row[R_PROPERTIES])
-        end: cython.longlong = row[R_PROPERTIES_SIZE]
-        start: cython.longlong = 0
-        stop: cython.longlong
-        size: cython.longlong = -1
-        while start < end:
-            stop = _next(p, start, end, 2)
-            if (
-                stop - start > name_size + 1
-                and p[start + name_size] == 1
-                and memcmp(p + start, name, name_size) == 0
-            ):
-                found[0] = _number(p + start + name_size + 1)
-                size = stop - start - name_size - 1
-            start = stop + 1
-        return size
+        rows: _Rows, row: cython.pointer(cython.longlong), name: cython.p_char, name_size: cython.longlong
+    ) -> cython.pointer(cython.longlong):
+        """A property of a row, or NULL."""
+        entry: cython.pointer(cython.longlong) = rows.entries + row[R_ENTRY] * ENTRY
+        i: cython.longlong
+        for i in range(row[R_ENTRY_COUNT]):
+            if entry[E_NAME_SIZE] == name_size and memcmp(_at(entry[E_NAME]), name, name_size) == 0:
+                return entry
+            entry += ENTRY
+        return cython.NULL
 
     @cython.cfunc
     def _compiled_column(rows: _Rows, column: cython.int, broker_name: bytes) -> tuple:
@@ -636,18 +676,17 @@ if cython.compiled:
         target: cython.p_uchar = _data(data)
         total: cython.longlong = 0
         nulls: cython.longlong = 0
-        found: cython.longlong = 0
-        size: cython.longlong
+        found: cython.pointer(cython.longlong)
         i: cython.longlong
         out[0] = 0
         for i in range(rows.count):
-            size = _find(row, name_start, name_size, cython.address(found))
-            if size < 0:
+            found = _find(rows, row, name_start, name_size)
+            if found == cython.NULL:
                 nulls += 1
             else:
                 bits[i >> 3] |= 1 << (i & 7)
-                memcpy(target + total, _at(found), size)
-                total += size
+                memcpy(target + total, _at(found[E_VALUE]), found[E_VALUE_SIZE])
+                total += found[E_VALUE_SIZE]
             out[i + 1] = cython.cast(cython.int, total)
             row += ROW
         return nulls, validity if nulls else None, offsets, data[:total]
@@ -668,29 +707,17 @@ if cython.compiled:
         key_target: cython.p_uchar = _data(keys)
         value_target: cython.p_uchar = _data(values)
         row: cython.pointer(cython.longlong) = rows.numbers
-        p: cython.p_uchar
-        start: cython.longlong
-        middle: cython.longlong
-        stop: cython.longlong
-        end: cython.longlong
-        entry: cython.longlong = 0
+        entry: cython.pointer(cython.longlong) = rows.entries
         i: cython.longlong
         out[0] = key_out[0] = value_out[0] = 0
+        for i in range(count):
+            memcpy(key_target + key_out[i], _at(entry[E_NAME]), entry[E_NAME_SIZE])
+            memcpy(value_target + value_out[i], _at(entry[E_VALUE]), entry[E_VALUE_SIZE])
+            key_out[i + 1] = key_out[i] + cython.cast(cython.int, entry[E_NAME_SIZE])
+            value_out[i + 1] = value_out[i] + cython.cast(cython.int, entry[E_VALUE_SIZE])
+            entry += ENTRY
         for i in range(rows.count):
-            p = _at(row[R_PROPERTIES])
-            end = row[R_PROPERTIES_SIZE]
-            start = 0
-            while start < end:
-                stop = _next(p, start, end, 2)
-                middle = _next(p, start, stop, 1)
-                if middle > start and middle + 1 < stop:
-                    memcpy(key_target + key_out[entry], p + start, middle - start)
-                    memcpy(value_target + value_out[entry], p + middle + 1, stop - middle - 1)
-                    key_out[entry + 1] = key_out[entry] + cython.cast(cython.int, middle - start)
-                    value_out[entry + 1] = value_out[entry] + cython.cast(cython.int, stop - middle - 1)
-                    entry += 1
-                start = stop + 1
-            out[i + 1] = cython.cast(cython.int, entry)
+            out[i + 1] = cython.cast(cython.int, row[R_ENTRY] + row[R_ENTRY_COUNT])
             row += ROW
         return count, offsets, key_offsets, keys, value_offsets, values
 

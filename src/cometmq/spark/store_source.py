@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from cometmq.spark.arrow_cy import decode_columns, records_end
+from cometmq.spark.arrow_cy import decode_columns
 from cometmq.spark.columns import ALL, BASIC, Column, arrow_schema, chosen, struct_type
 from cometmq.spark.options import StoreOptions
+from cometmq.spark.worker_garbage import settle
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from cometmq.spark.store_slices import LogSlice
     from cometmq.store.log_walk import Piece
 
-BATCH_SIZE = 1 << 20  # bytes of records
+BATCH_SIZE = 1 << 20  # bytes of records; they are checked and decoded while the processor's cache has them
 EVERY_OFFSET = (-(1 << 62), 1 << 62)
 VALID, PROBLEM = -1, -2  # column numbers that are no part of a record
 VERDICTS = (
@@ -75,6 +76,7 @@ class StoreReader(DataSourceReader):
         return [SlicePartition(piece) for piece in found] or [InputPartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        settle()
         if not isinstance(partition, SlicePartition):
             return iter(())
         return scan_slice(
@@ -87,41 +89,39 @@ def scan_slice(
 ) -> Iterator[pa.RecordBatch]:
     from cometmq.store.log_walk import walk_segment
 
+    walk = walk_segment(
+        piece.segment, piece.start, piece.end, check_crc=options.check_crc, chunk_size=BATCH_SIZE
+    )
     topics = frozenset(topic.encode() for topic in options.subscribe) or None
-    for found in walk_segment(piece.segment, piece.start, piece.end, check_crc=options.check_crc):
+    for found in walk:
         if found.start >= piece.end:
             return
         end = min(found.end, piece.end)
         if found.reason:
             yield _bad_batch(found, end, columns, schema)
-        else:
-            yield from _good_batches(found.view, found.start, end, columns, schema, options, topics)
+            continue
+        batch = _good_batch(found.view[found.start : end], columns, schema, options, topics)
+        if batch.num_rows:
+            yield batch
 
 
-def _good_batches(
-    view: memoryview,
-    start: int,
-    end: int,
+def _good_batch(
+    records: memoryview,
     columns: list[Column],
     schema: pa.Schema,
     options: StoreOptions,
     topics: frozenset[bytes] | None,
-) -> Iterator[pa.RecordBatch]:
+) -> pa.RecordBatch:
     from cometmq.spark.batches import record_batch
 
-    stored = [column.number for column in columns if column.number >= 0]
-    while start < end:
-        cut = records_end(view, start, end, BATCH_SIZE)
-        rows, parts = decode_columns(
-            [(view[start:cut], *EVERY_OFFSET)],
-            stored,
-            broker_name=options.broker_name,
-            inflate=options.decompress,
-            topics=topics,
-        )
-        start = cut
-        if rows:
-            yield record_batch(rows, _with_verdicts(parts, columns, rows), schema)
+    rows, parts = decode_columns(
+        [(records, *EVERY_OFFSET)],
+        [column.number for column in columns if column.number >= 0],
+        broker_name=options.broker_name,
+        inflate=options.decompress,
+        topics=topics,
+    )
+    return record_batch(rows, _with_verdicts(parts, columns, rows), schema)
 
 
 def _with_verdicts(parts: list[tuple[Any, ...]], columns: list[Column], rows: int) -> list[tuple[Any, ...]]:

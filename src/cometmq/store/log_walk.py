@@ -7,7 +7,9 @@ only.
 
 from __future__ import annotations
 
+import errno
 import mmap
+import os
 import struct
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -67,17 +69,25 @@ def walk_log(stream: Stream, physical_offset: int = 0, *, check_crc: bool) -> It
 
 
 def walk_segment(
-    segment: Segment, position: int = 0, end: int | None = None, *, check_crc: bool
+    segment: Segment,
+    position: int = 0,
+    end: int | None = None,
+    *,
+    check_crc: bool,
+    chunk_size: int = CHUNK_SIZE,
 ) -> Iterator[Piece]:
-    """Pieces of one file; the last one may reach beyond ``end``."""
+    """Pieces of one file, at most ``chunk_size`` long unless a record is longer; the last may reach beyond ``end``."""
     mapped = segment.map()
     if mapped is None:
         return
     view = memoryview(mapped)
     end = segment.size if end is None else end
     while position < end:
-        limit = min(position + CHUNK_SIZE, segment.size)
+        limit = min(position + chunk_size, segment.size)
         scan = scan_records(view, position, limit, segment.start, check_crc, segment.size)
+        if scan.end == position and chunk_size < CHUNK_SIZE and scan.reason == CUT_REASON:
+            limit = min(position + CHUNK_SIZE, segment.size)
+            scan = scan_records(view, position, limit, segment.start, check_crc, segment.size)
         if scan.end > position:
             yield _good(segment, view, position, scan)
         cut_by_us = scan.stop == STOP_BAD and scan.reason == CUT_REASON and limit < segment.size
@@ -95,19 +105,34 @@ def walk_segment(
 
 def next_record(mapped: mmap.mmap, view: memoryview, position: int, segment: Segment) -> int | None:
     """Position of the first good record at or behind a position."""
-    found = _find_magic(mapped, position + 4)
+    end = data_end(segment, position)
+    found = _find_magic(mapped, position + 4, end)
     while found >= 0:
         start = found - 4
         limit = min(start + CHUNK_SIZE, segment.size)
         if scan_records(view, start, limit, segment.start, False, segment.size).count:
             return start
-        found = _find_magic(mapped, found + 1)
+        found = _find_magic(mapped, found + 1, end)
     return None
 
 
-def _find_magic(mapped: mmap.mmap, position: int) -> int:
+def data_end(segment: Segment, position: int) -> int:
+    """Where a file's last data behind a position ends: the file system knows holes, which need not be read."""
+    if not hasattr(os, "SEEK_DATA"):
+        return segment.size
+    try:
+        with segment.path.open("rb") as file:
+            while position < segment.size:
+                position = os.lseek(file.fileno(), position, os.SEEK_DATA)
+                position = os.lseek(file.fileno(), position, os.SEEK_HOLE)
+    except OSError as error:
+        return position if error.errno == errno.ENXIO else segment.size
+    return segment.size
+
+
+def _find_magic(mapped: mmap.mmap, position: int, end: int) -> int:
     """Most of what is searched are the zeros behind the last record: they are compared, which is much faster."""
-    while position < len(mapped):
+    while position < end:
         chunk = mapped[position : position + SEARCH_SIZE + len(_MAGIC) - 1]
         found = -1 if chunk == _ZEROS else chunk.find(_MAGIC)
         if found >= 0:
