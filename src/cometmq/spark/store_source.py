@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from cometmq.spark.store_slices import LogSlice
     from cometmq.store.log_walk import Piece
 
-BATCH_SIZE = 1 << 20  # bytes of records; they are checked and decoded while the processor's cache has them
+BATCH_SIZE = 2 << 20  # bytes of records; they are checked and decoded while the processor's cache has them
 EVERY_OFFSET = (-(1 << 62), 1 << 62)
 VALID, PROBLEM = -1, -2  # column numbers that are no part of a record
 VERDICTS = (
