@@ -28,6 +28,15 @@ def library() -> str:
     return next((str(path) for path in found if path.exists()), "")
 
 
+# Much shorter than the jumps, and longer than a busy machine keeps a process from running: libfaketime is slow.
+PATIENT = {
+    "controllerElectionTimeoutMs": "3000..6000",
+    "haLeaseMs": "6000",
+    "haSessionTimeoutMs": "10000",
+    "haMaxTimeSlaveNotCatchup": "10000",
+}
+
+
 class FakeClocks(GroupProcesses):
     def offset_file(self, number: int) -> Path:
         return self.directory / f"clock-{number}"

@@ -44,7 +44,7 @@ def test_slow_links_that_break(delay_ms: int, tmp_path: Path) -> None:
 @pytest.mark.skipif(not clocks.library(), reason="libfaketime is not installed (package faketime)")
 def test_wall_clocks_that_jump(tmp_path: Path) -> None:
     """F-30."""
-    with clocks.FakeClocks(tmp_path) as group:
+    with clocks.FakeClocks(tmp_path, settings=clocks.PATIENT) as group:
         print("F-30", TIMES, asyncio.run(run_faults(group, [clocks.jumps] * TIMES)))
 
 
