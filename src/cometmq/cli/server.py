@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import ctypes
 import gc
 import logging
 import os
@@ -22,6 +23,9 @@ from cometmq.logging_setup import LEVELS, set_up_logging
 log = logging.getLogger(__name__)
 
 STOP_LIMIT_S = 5.0
+HEAP_KEPT_SIZE = 16 << 20  # bytes that are free at the end of the heap and stay there
+HEAP_PIECE_SIZE_MAX = 4 << 20  # bytes; larger pieces are mapped each by itself
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of mallopt in glibc
 
 
 class Server(Protocol):
@@ -69,6 +73,7 @@ def settings_of(pairs: list[str]) -> dict[str, str]:
 def serve(server: Server, args: argparse.Namespace, ready: Callable[[], Coroutine[Any, Any, None]]) -> int:
     """Run a server until SIGTERM or SIGINT; ``ready`` is called once it serves."""
     set_up_logging(args.log_level, as_json=args.log_json)
+    keep_freed_memory()
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         return runner.run(_serve(server, ready))
 
@@ -113,6 +118,18 @@ def _on_signals(stop: asyncio.Event) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         with contextlib.suppress(NotImplementedError):  # Windows
             loop.add_signal_handler(number, received)
+
+
+def keep_freed_memory() -> None:
+    """Have the C library keep what it frees, up to a limit. Loop thread, before anything else.
+
+    Answers come and go. Without this the heap shrinks and grows with them, a hundred times a second under load; that
+    needs the lock of the address space, which threads that read pages in hold meanwhile.
+    """
+    with contextlib.suppress(OSError, AttributeError):  # another C library
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(M_TRIM_THRESHOLD, HEAP_KEPT_SIZE)
+        mallopt(M_MMAP_THRESHOLD, HEAP_PIECE_SIZE_MAX)
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

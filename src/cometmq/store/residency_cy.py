@@ -28,8 +28,8 @@ if cython.compiled:
 
 PAGE_SIZE = mmap.PAGESIZE
 MADV_POPULATE_READ = cython.declare(cython.int, 22)  # Linux 5.14
-# Bytes that one call brings into memory; the kernel may hold a lock of the address space for so long
-STEP_SIZE = cython.declare(cython.size_t, 1 << 20)
+# Bytes that one call brings into memory; meanwhile the kernel has a lock that the loop may need (to map a file)
+STEP_SIZE = cython.declare(cython.size_t, 64 << 10)
 # Bytes; of a larger range the kernel takes no more than one request to the disk
 ADVICE_SIZE = cython.declare(cython.size_t, 512 << 10)
 PAGES_AT_ONCE = cython.declare(cython.size_t, 1024)  # that one question is about
