@@ -1,8 +1,11 @@
 """MetaStream: metadata of the master on its way to the followers, in order, on the links that carry the log.
 
 A follower gets everything when it has shaken hands, then changes. Because they travel on the same connection, a topic
-that a send creates is there before the bytes of that send. ``replicated`` is for what must not be answered before the
-in-sync set has it. Event loop only.
+that a send creates is there before the bytes of that send. Event loop only.
+
+``replicated`` is for what must not be answered before everybody has it who may be elected: the in-sync set, which must
+be large enough as for messages, and whoever is proposed for it. Nobody else becomes a member before it has what was
+answered: until then its acknowledgements wait (``is_current``).
 """
 
 from __future__ import annotations
@@ -36,6 +39,8 @@ class MetaStream:
         self._sent: dict[
             int, int
         ] = {}  # follower -> the last one it was sent: others' snapshots have numbers too
+        self._whole: dict[int, int] = {}  # follower -> the last number of what it got first: everything
+        self._granted = 0  # up to here it was answered that the in-sync set has it
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
         self._offered_on: PeerLink | None = None
         self._offer_taken: Callable[[], None] = lambda: None
@@ -47,8 +52,10 @@ class MetaStream:
         self.left(link)
         for item in self.items.snapshot():
             self._send(item, [link])
+        self._whole[link.replica_id] = self._sequence
 
     def left(self, link: PeerLink) -> None:
+        self._whole.pop(link.replica_id, None)
         self._acknowledged.pop(link.replica_id, None)
         self._sent.pop(link.replica_id, None)
 
@@ -94,15 +101,38 @@ class MetaStream:
         if not self._waiters:
             return
         core = self._member.core
-        others = core.view.sync_set - {core.me}
+        counted = self._counted()
+        enough = len(core.view.sync_set) >= core.view.min_in_sync
         for sequence, future in self._waiters:
-            there = all(self._has(member, sequence) for member in others)
-            if (there or core.role is not ReplicaRole.MASTER) and not future.done():
-                future.set_result(None)
+            there = enough and all(self._has(member, sequence) for member in counted - {core.me})
+            if future.done() or not (there or core.role is not ReplicaRole.MASTER):
+                continue
+            if there:
+                self._granted = max(self._granted, sequence)
+            future.set_result(None)
+        self._doubt_others(counted)
+
+    def _counted(self) -> frozenset[int]:
+        """Who may be elected, the proposed set included: it may be in force without our knowing."""
+        core = self._member.core
+        proposed = core.in_sync.proposed
+        return core.view.sync_set | (proposed.members if proposed is not None else frozenset())
+
+    def _doubt_others(self, counted: frozenset[int]) -> None:
+        """Who lacks what was just answered may not be proposed for what it has acknowledged before."""
+        core = self._member.core
+        for number, stream in core.in_sync.streams.items():
+            if number not in counted and not self.is_current(number):
+                stream.heard_at = min(stream.heard_at, core.now - core.times.drop)
+
+    def is_current(self, follower: int) -> bool:
+        """Has it everything that was answered? Else its acknowledgements have to wait."""
+        return self._has(follower, self._granted)
 
     def _has(self, member: int, sequence: int) -> bool:
         """Everything up to this number that was meant for it."""
-        return self._acknowledged.get(member, -1) >= min(sequence, self._sent.get(member, sequence))
+        wanted = max(self._whole.get(member, sequence), min(sequence, self._sent.get(member, sequence)))
+        return self._acknowledged.get(member, -1) >= wanted
 
     def offered(self, link: PeerLink, frame: WireFrame) -> None:
         """A follower has offsets that were committed there while nobody was master."""

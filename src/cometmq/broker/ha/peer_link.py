@@ -10,6 +10,7 @@ import logging
 import socket
 from typing import Protocol, cast
 
+from cometmq.broker.ha.frames import Ack
 from cometmq.broker.ha.wire2 import PREAMBLE, FrameBuffer, FrameType, WireFrame, encode_head
 from cometmq.errors import RemoteProtocolError
 
@@ -39,6 +40,7 @@ class PeerLink(asyncio.BufferedProtocol):
         self.session = session
         self.replica_id = replica_id
         self.welcomed = False  # the handshake is done
+        self.ack: Ack | None = None  # that has not been looked at yet
         self.peer = ""
         self.bytes_sent = 0
         self.bytes_received = 0

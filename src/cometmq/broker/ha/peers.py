@@ -236,15 +236,25 @@ class Peers:
             return None
         if kind == FrameType.ACK:
             flushed = decode_flushed(frame.body)
-            return Ack(link.replica_id, link.session, frame.epoch, frame.offset, flushed)
+            link.ack = Ack(link.replica_id, link.session, frame.epoch, frame.offset, flushed)
+            return self._ack_of(link)
         if kind == FrameType.FENCE:
             return Fence(link.replica_id, link.session, frame.epoch)
         if self._member.meta is not None:
             if kind == FrameType.METAACK:
                 self._member.meta.acknowledged(link, frame)
-            elif kind == FrameType.META:
+                return self._ack_of(link)
+            if kind == FrameType.META:
                 self._member.meta.offered(link, frame)
         return None
+
+    def _ack_of(self, link: PeerLink) -> Ack | None:
+        """Its latest, once it has the metadata that it takes to be a member of the in-sync set."""
+        meta = self._member.meta
+        if link.ack is None or (meta is not None and not meta.is_current(link.replica_id)):
+            return None
+        ack, link.ack = link.ack, None
+        return ack
 
     def _from_master(self, link: PeerLink, frame: WireFrame) -> Frame | None:
         # Of the latest greeting: nothing has happened between it and the one that the link carried.
