@@ -44,6 +44,7 @@ from cometmq.store.scan_cy import (
     STOP_BAD,
     STOP_BLANK,
     STOP_END,
+    STOP_ZERO,
     Scan,
     record_store_timestamp,
     scan_records,
@@ -60,6 +61,7 @@ log = logging.getLogger(__name__)
 
 SEARCH_STEP = 1 << 20  # bytes
 MAGIC_POSITION = 4  # in a record
+SYS_FLAG_POSITION = 36
 PHYSICAL_OFFSET_FIELD = 6  # of _HEAD
 
 _HEAD = struct.Struct(">IIIiiqqi")
@@ -161,6 +163,11 @@ class Recovery:
                 self.report.cut_offset = end
                 self.report.damaged = self._records_behind(file, scan.end)
                 self._note(f"{file.path} is good up to physical offset {end} only: {scan.reason}")
+            if scan.stop == STOP_ZERO and scan.count and (torn := _torn_record(file, scan.end)) >= 0:
+                end = self.report.cut_offset = file.start + torn
+                self._note(
+                    f"{file.path} is good up to physical offset {end} only: the last properties are cut short"
+                )
             if scan.stop not in (STOP_BLANK, STOP_END):
                 return end
             if file is not self.log.files[-1]:
@@ -310,6 +317,20 @@ class Recovery:
     def _note(self, text: str) -> None:
         log.warning("recovery: %s", text)
         self.report.notes.append(text)
+
+
+def _torn_record(file: MappedFile, end: int) -> int:
+    """Position of the record that ends here, if zeros stand where its last properties should be; else -1.
+
+    No checksum covers properties. They are text, so a zero at their end was never written.
+    """
+    buffer = file.buffer()
+    if buffer[end - 1]:
+        return -1
+    start = scan_records(buffer, 0, end - 1, file.start, False).end  # the last record does not fit any more
+    record = memoryview(buffer)[start:end]
+    sys_flag = int.from_bytes(record[SYS_FLAG_POSITION : SYS_FLAG_POSITION + 4], "big")
+    return start if record_parts(record, sys_flag)[1] else -1
 
 
 def _record_follows(file: MappedFile, position: int) -> bool:

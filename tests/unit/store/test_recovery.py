@@ -47,6 +47,19 @@ def test_orderly_stop_leaves_no_abort_and_no_file_made_ahead(tmp_path: Path) -> 
     assert (tmp_path / "checkpoint").stat().st_size == 4096
 
 
+@pytest.mark.parametrize("lost", [1, 4])
+def test_record_whose_last_properties_never_reached_the_disk_is_not_taken(tmp_path: Path, lost: int) -> None:
+    config = small_config(tmp_path)
+    store = MessageStore(config)
+    store.open()
+    store.put(message("first", properties=b""))
+    end = store.put(message("second", properties=properties(KEYS="k"))).end_offset
+    store.kill_for_test()
+    patch(log_file(tmp_path), end - lost, bytes(lost))
+    with opened(config) as store:
+        assert bodies(store) == [b"first"]  # it ends with zeros too, which are the length of its properties
+
+
 def test_killed_store_loses_nothing(tmp_path: Path) -> None:
     config = small_config(tmp_path)
     expected = killed(config)
