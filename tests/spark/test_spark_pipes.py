@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -210,3 +211,13 @@ def test_doctor_finds_everything(
     assert main(["pipe", "doctor", "-n", "127.0.0.1:1"]) == 1
     assert main(["pipe", "doctor", "-n", broker.name_server, "-o", "subscrib=x"]) == 1
     assert "did you mean 'subscribe'" in capsys.readouterr().out
+
+
+def test_doctor_in_json_says_what_is_bad(capsys: pytest.CaptureFixture[str]) -> None:
+    from cometmq.cli.main import main
+
+    assert main(["pipe", "doctor", "-n", "127.0.0.1:1", "--json"]) == 1
+    findings = {finding["what"]: finding for finding in json.loads(capsys.readouterr().out)}
+    assert findings["Python"]["good"]
+    assert not findings["NameServer"]["good"]
+    assert "127.0.0.1:1" in findings["NameServer"]["text"]

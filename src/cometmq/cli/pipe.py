@@ -25,7 +25,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     _configure_funnel(
         _command(commands, "funnel", "users per step and second (tags are steps, keys are users)")
     )
-    _command(commands, "doctor", "check Java, Python, packages, the NameServer and options")
+    doctor = _command(commands, "doctor", "check Java, Python, packages, the NameServer and options")
+    doctor.add_argument("--json", action="store_true", help="a list of what, good and text")
 
 
 def _command(

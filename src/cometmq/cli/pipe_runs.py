@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import signal
 import sys
@@ -291,8 +292,11 @@ def run_doctor(args: argparse.Namespace) -> int:
     from cometmq.spark.pipes.doctor import doctor
 
     findings = doctor(args.nameserver, source_options(args.option))
-    for finding in findings:
-        print(f"{'ok  ' if finding.good else 'BAD '} {finding.what:<12} {finding.text}")
+    if args.json:
+        print(json.dumps([finding._asdict() for finding in findings], indent=1))
+    else:
+        for finding in findings:
+            print(f"{'ok  ' if finding.good else 'BAD '} {finding.what:<12} {finding.text}")
     return 0 if all(finding.good for finding in findings) else EXIT_UNSOUND
 
 

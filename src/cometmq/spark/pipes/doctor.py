@@ -24,7 +24,7 @@ def doctor(name_server: str | None = None, options: Mapping[str, str] | None = N
     """Java, Python, packages, the NameServer, and the options as they would be used."""
     findings = [Finding("Python", sys.version_info >= (3, 11), sys.version.split()[0]), _java()]
     findings += [_package(name) for name in ("pyspark", "pyarrow")]
-    findings.append(_package("deltalake")._replace(good=True))  # only for archives of the format delta
+    findings.append(_delta())
     compiled = type(decode_columns).__name__ != "function"
     findings.append(
         Finding(
@@ -51,8 +51,13 @@ def _package(name: str) -> Finding:
     try:
         return Finding(name, True, importlib.metadata.version(name))
     except importlib.metadata.PackageNotFoundError:
-        extra = "delta" if name == "deltalake" else "spark"
-        return Finding(name, False, f"not installed: pip install 'cometmq[{extra}]'")
+        return Finding(name, False, "not installed: pip install 'cometmq[spark]'")
+
+
+def _delta() -> Finding:
+    found = _package("deltalake")
+    missing = "not installed; only archives of the format delta need it: pip install 'cometmq[delta]'"
+    return found if found.good else Finding(found.what, True, missing)
 
 
 def _reach(name_server: str, options: Mapping[str, str]) -> Finding:
@@ -64,7 +69,7 @@ def _reach(name_server: str, options: Mapping[str, str]) -> Finding:
         topics = cluster.topics_like(".*")
     except CometMQError as error:
         return Finding("NameServer", False, str(error))
-    return Finding("NameServer", True, f"{name_server} knows {len(topics)} topics")
+    return Finding("NameServer", True, f"{name_server} knows {len(topics)} topic{'s' * (len(topics) != 1)}")
 
 
 def _options(name_server: str, options: Mapping[str, str]) -> list[Finding]:
