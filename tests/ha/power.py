@@ -93,10 +93,16 @@ def _apply_some_names(store: Path, shadow: Path) -> None:
 
 
 def _lose_names(store: Path, shadow: Path) -> None:
-    """Of new files whose directory was not synced the first few are there: journals keep an order."""
+    """New files whose directory was not synced. Of numbered ones the first few are there: journals keep an order."""
     new: dict[Path, list[Path]] = {}
-    for path in sorted(_files(store) - _files(shadow)):
-        new.setdefault(path.parent, []).append(path)
+    for path in sorted(_files(store) | _files(shadow)):
+        if not path.name.isdigit():
+            if not (shadow / path).exists() and random.random() < 0.5:
+                (store / path).unlink()
+        elif (shadow / path).exists():
+            new[path.parent] = []  # whatever came before it is there too
+        else:
+            new.setdefault(path.parent, []).append(path)
     for names in new.values():
         for path in names[random.randint(0, len(names)) :]:
             (store / path).unlink()
