@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from spark_kit import BROKER, RunningBroker
 
-from cometmq.errors import ClientError, ConfigError
+from cometmq.errors import ClientError, ConfigError, TopicNotFound
 
 pytestmark = pytest.mark.spark
 
@@ -221,3 +221,17 @@ def test_doctor_in_json_says_what_is_bad(capsys: pytest.CaptureFixture[str]) -> 
     assert findings["Python"]["good"]
     assert not findings["NameServer"]["good"]
     assert "127.0.0.1:1" in findings["NameServer"]["text"]
+
+
+def test_missing_topics_are_told_with_the_remedy_before_spark_works(
+    broker: RunningBroker, spark: Any
+) -> None:
+    from cometmq.spark.pipes import analyse_dlq, audit, export_dlq, replay
+
+    assert analyse_dlq(spark, broker.name_server, "nobody") == []
+    with pytest.raises(TopicNotFound, match="group nobody has no dead letters"):
+        export_dlq(spark, broker.name_server, "nobody", "unused")
+    with pytest.raises(TopicNotFound, match="cometmq topic create nowhere"):
+        replay(spark, broker.name_server, "nowhere", from_topic="unused")
+    with pytest.raises(TopicNotFound, match="No client has sent trace records"):
+        audit(spark, broker.name_server, "unused", trace_topic="no-trace")

@@ -11,12 +11,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from cometmq.protocol.names import TRACE_TOPIC
+from cometmq.spark.pipes.topics import need_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 PERCENTILES = (0.5, 0.95, 0.99)
 EXAMPLES_MAX = 10
+NO_TRACE = "No client has sent trace records yet: Client(..., trace=True), in Java enableMsgTrace."
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,7 @@ def audit(
     """Compare the trace of a topic with its messages."""
     from pyspark.sql import functions as f
 
+    need_topic(name_server, trace_topic, options, NO_TRACE)
     records = trace_records(_read(spark, name_server, trace_topic, options)).cache()
     stored = (
         _read(spark, name_server, topic, options).select("msgId", "bornTimestamp", "storeTimestamp").cache()

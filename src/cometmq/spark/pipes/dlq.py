@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cometmq.errors import ClientError
+from cometmq.errors import ClientError, TopicNotFound
 from cometmq.protocol.names import DLQ_PREFIX
 from cometmq.spark.cluster import Cluster
 from cometmq.spark.fence import ids_in
 from cometmq.spark.offsets import ranges_between
 from cometmq.spark.options import ClusterOptions, ReadOptions
 from cometmq.spark.pipes.replay import COORDINATES, send
+from cometmq.spark.pipes.topics import account_of, need_topic
 from cometmq.spark.pulls import RangeReader
 
 if TYPE_CHECKING:
@@ -33,7 +34,9 @@ def dead_letters(
     """The dead letters of a group with the column ``originTopic``, for SQL of your own."""
     from pyspark.sql import functions as f
 
-    settings = {"nameServer": name_server, "subscribe": f"{DLQ_PREFIX}{group}", **(options or {})}
+    topic = f"{DLQ_PREFIX}{group}"
+    need_topic(name_server, topic, options, f"The group {group} has no dead letters, or its name is another.")
+    settings = {"nameServer": name_server, "subscribe": topic, **(options or {})}
     frame = spark.read.format("rocketmq").options(**settings).load()
     origin = f.coalesce(f.col("properties")["RETRY_TOPIC"], f.col("properties")["REAL_TOPIC"], f.lit(None))
     return frame.withColumn("originTopic", origin)
@@ -45,7 +48,10 @@ def analyse_dlq(
     """Counts and times by origin topic, tag and number of retries, the most frequent first."""
     from pyspark.sql import functions as f
 
-    frame = dead_letters(spark, name_server, group, options)
+    try:
+        frame = dead_letters(spark, name_server, group, options)
+    except TopicNotFound:  # made by the first dead letter: a watch from the beginning is no mistake
+        return []
     rows = (
         frame.groupBy("originTopic", "tags", "reconsumeTimes")
         .agg(
@@ -116,8 +122,7 @@ class _Watch:
     """The ids that come to some topics from now on."""
 
     def __init__(self, name_server: str, topics: set[str], options: Mapping[str, str]) -> None:
-        account = {name: value for name, value in options.items() if name.lower() in _ACCOUNT}
-        settings = {"nameServer": name_server, **account}
+        settings = {"nameServer": name_server, **account_of(options)}
         self._settings = settings
         self._cluster = Cluster(ClusterOptions.parse(settings))
         self._routes = {topic: self._cluster.route(topic) for topic in topics}
@@ -136,6 +141,3 @@ class _Watch:
             )
             found |= {(message_id, topic) for message_id in ids_in(reader)}
         return found
-
-
-_ACCOUNT = ("accesskey", "secretkey", "securitytoken", "tls")

@@ -12,6 +12,7 @@ from cometmq.spark.arrow_cy import decode_columns
 from cometmq.spark.cluster import Cluster
 from cometmq.spark.java import find_java
 from cometmq.spark.options import ClusterOptions, ReadOptions
+from cometmq.spark.pipes.topics import account_of
 
 
 class Finding(NamedTuple):
@@ -61,10 +62,11 @@ def _delta() -> Finding:
 
 
 def _reach(name_server: str, options: Mapping[str, str]) -> Finding:
-    account = {name: value for name, value in options.items() if name.lower() in _ACCOUNT}
     try:
         cluster = Cluster(
-            ClusterOptions.parse({"nameServer": name_server, **account}), timeout_ms=3000, retries=0
+            ClusterOptions.parse({"nameServer": name_server, **account_of(options)}),
+            timeout_ms=3000,
+            retries=0,
         )
         topics = cluster.topics_like(".*")
     except CometMQError as error:
@@ -80,6 +82,3 @@ def _options(name_server: str, options: Mapping[str, str]) -> list[Finding]:
     except CometMQError as error:
         return [Finding("options", False, str(error))]
     return [Finding(name, True, text) for name, text in shown.items()]
-
-
-_ACCOUNT = ("accesskey", "secretkey", "securitytoken", "tls")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cometmq.errors import ConfigError
+from cometmq.spark.pipes.topics import account_of, need_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -37,9 +38,11 @@ def replay(
     Messages keep keys, tags and properties and get their origin as properties; their ids are their old coordinates, so
     a second replay is recognised by its ids.
     """
+    need_topic(name_server, target, options, f"Create it first: cometmq topic create {target}.")
     frame = _source(spark, name_server, from_archive, from_topic, options or {})
     frame = _filtered(frame, source_topic, since, until, key, where)
-    queues = [row.asDict() for row in frame.groupBy("topic", "brokerName", "queueId").count().collect()]
+    counts = frame.groupBy("topic", "brokerName", "queueId").count().orderBy("topic", "brokerName", "queueId")
+    queues = [row.asDict() for row in counts.collect()]
     summary = {"queues": queues, "messages": sum(queue["count"] for queue in queues), "sent": not dry_run}
     if on_plan is not None:
         on_plan(summary)
@@ -131,7 +134,7 @@ def send(
         "nameServer": name_server,
         "idColumn": "originId",
         "rateTasks": str(tasks),
-        **_account(options),
+        **account_of(options),
     }
     if rate is not None:
         settings["rate"] = str(rate)
@@ -139,9 +142,3 @@ def send(
 
 
 COORDINATES = ("topic", "brokerName", "queueId", "queueOffset")
-ACCOUNT = ("accesskey", "secretkey", "securitytoken", "tls")
-
-
-def _account(options: Mapping[str, str]) -> dict[str, str]:
-    """Of a reader's options only what a writer needs as well."""
-    return {name: value for name, value in options.items() if name.lower() in ACCOUNT}
