@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import shutil
 from collections.abc import Awaitable, Callable
 
 from ha.history import History
@@ -145,7 +144,7 @@ async def wipe_follower(trial: Trial) -> None:
     follower = random.choice(await trial.followers())
     trial.note("wiped a follower")
     trial.group.kill(follower)
-    shutil.rmtree(trial.group.store(follower))
+    trial.group.wipe(follower)
     await trial.recovered()
 
 
@@ -154,5 +153,5 @@ async def wipe_master(trial: Trial) -> None:
     master = await trial.master()
     trial.note("wiped the master")
     trial.group.kill(master)
-    shutil.rmtree(trial.group.store(master))
+    trial.group.wipe(master)
     await trial.recovered()

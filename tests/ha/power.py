@@ -57,13 +57,21 @@ class PoweredGroup(GroupProcesses):
             self.kill(number)
         return {number: self._lose(number) for number in numbers}
 
+    def wipe(self, number: int) -> None:
+        """Another disk: the old one's shadow is gone too."""
+        super().wipe(number)
+        shutil.rmtree(self.shadow(number), ignore_errors=True)
+        _pending(self.shadow(number)).unlink(missing_ok=True)
+
     def _lose(self, number: int) -> int:
         self._boots[number] += 1
         store, shadow = self.store(number), self.shadow(number)
         shadow.mkdir(exist_ok=True)
-        _apply_some_names(store.resolve(), shadow)
+        undone = _apply_some_names(store.resolve(), shadow)
+        _restore(store, shadow, undone)
         _lose_names(store, shadow)
-        lost = sum(_lose_pages(store, shadow, path) for path in _files(store) | _files(shadow))
+        paths = (_files(store) | _files(shadow)) - undone
+        lost = sum(_lose_pages(store, shadow, path) for path in paths)
         shutil.rmtree(shadow)
         shutil.copytree(store, shadow)  # all of this is on disk now
         return lost
@@ -73,23 +81,56 @@ def _files(root: Path) -> set[Path]:
     return {path.relative_to(root) for path in root.rglob("*") if path.is_file()}
 
 
-def _apply_some_names(store: Path, shadow: Path) -> None:
-    """Renames and removals whose directory was not synced: the first few of them took place."""
-    pending = shadow.with_name(shadow.name + ".pending")
+def _pending(shadow: Path) -> Path:
+    return shadow.with_name(shadow.name + ".pending")
+
+
+def _apply_some_names(store: Path, shadow: Path) -> set[Path]:
+    """Renames, links and removals whose directory was not synced: the first few took place; names of the others."""
+    pending = _pending(shadow)
     lines = pending.read_text().splitlines() if pending.exists() else []
-    for line in lines[: random.randint(0, len(lines))]:
+    count = random.randint(0, len(lines))
+    undone: set[Path] = set()
+    for number, line in enumerate(lines):
         kind, *names = line.split("\t")
-        first, *rest = (
-            shadow / Path(name).relative_to(store) for name in names if name.startswith(str(store))
-        )
-        if not first.exists():
-            continue
-        if kind == "U":
-            first.unlink()
-        elif rest:
-            rest[0].parent.mkdir(parents=True, exist_ok=True)
-            first.rename(rest[0])
+        paths = [Path(name).relative_to(store) for name in names if name.startswith(str(store))]
+        if number >= count:
+            undone.update(paths)
+        else:
+            _apply(kind, [shadow / path for path in paths])
     pending.unlink(missing_ok=True)
+    return undone
+
+
+def _apply(kind: str, paths: list[Path]) -> None:
+    first, *rest = paths
+    if not first.exists():
+        return
+    if kind == "U":
+        first.unlink()
+    elif rest:
+        rest[0].parent.mkdir(parents=True, exist_ok=True)
+        if kind == "R":
+            first.rename(rest[0])
+        else:
+            rest[0].unlink(missing_ok=True)
+            rest[0].hardlink_to(first)
+
+
+def _restore(store: Path, shadow: Path, names: set[Path]) -> None:
+    """What was not renamed or removed after all is what it was: the old file, not a mixture with the new one."""
+    for name in names:
+        here, safe = store / name, shadow / name
+        if safe.is_dir() or here.is_dir():
+            if safe.is_dir() and not here.exists():
+                shutil.copytree(safe, here)
+            elif here.is_dir() and not safe.exists():
+                shutil.rmtree(here)
+            continue
+        here.unlink(missing_ok=True)
+        if safe.exists():
+            here.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(safe, here)
 
 
 def _lose_names(store: Path, shadow: Path) -> None:

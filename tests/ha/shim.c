@@ -29,13 +29,13 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static char root[PATH_MAX], shadow[PATH_MAX], trigger[PATH_MAX];
-static char *pending[PENDING_MAX]; /* "R\told\tnew" or "U\tpath" */
+static char *pending[PENDING_MAX]; /* "R\told\tnew", "L\told\tnew" (a hard link) or "U\tpath" */
 static int pending_count;
 
 static int (*real_fsync)(int), (*real_fdatasync)(int), (*real_syncfs)(int);
 static int (*real_msync)(void *, size_t, int);
 static int (*real_rename)(const char *, const char *), (*real_unlink)(const char *);
-static int (*real_unlinkat)(int, const char *, int);
+static int (*real_link)(const char *, const char *), (*real_unlinkat)(int, const char *, int);
 
 static void load_pending(void) {
     char path[LONG_PATH], line[2 * LONG_PATH];
@@ -55,6 +55,7 @@ __attribute__((constructor)) static void begin(void) {
     real_msync = dlsym(RTLD_NEXT, "msync");
     real_rename = dlsym(RTLD_NEXT, "rename");
     real_unlink = dlsym(RTLD_NEXT, "unlink");
+    real_link = dlsym(RTLD_NEXT, "link");
     real_unlinkat = dlsym(RTLD_NEXT, "unlinkat");
     if (getenv("SHIM_ROOT")) snprintf(root, sizeof root, "%s", getenv("SHIM_ROOT"));
     if (getenv("SHIM_SHADOW")) snprintf(shadow, sizeof shadow, "%s", getenv("SHIM_SHADOW"));
@@ -107,11 +108,14 @@ static void die(const char *what) {
     _exit(99);
 }
 
+static void name_is_safe(const char *path);
+
 /* The shadow of a file becomes like the file from one place to another; pages that are equal are not written. */
 static void copy_part(const char *path, off_t at, off_t end) {
     char target[LONG_PATH];
     static char ours[STEP], theirs[STEP];
     struct stat status;
+    name_is_safe(path);
     shadow_of(path, target);
     int from = open(path, O_RDONLY | O_CLOEXEC);
     if (from < 0) return; /* removed meanwhile */
@@ -172,19 +176,42 @@ static void apply(char *what) {
     shadow_of(strtok(NULL, "\t"), from);
     if (*what == 'U') {
         real_unlink(from);
-    } else {
-        shadow_of(strtok(NULL, "\t"), to);
-        make_parents(to);
+        return;
+    }
+    shadow_of(strtok(NULL, "\t"), to);
+    make_parents(to);
+    if (*what == 'R') {
         real_rename(from, to);
+    } else {
+        /* Two names of one file in the shadow too; whoever syncs one of them again has written a new file. */
+        real_unlink(to);
+        real_link(from, to);
     }
 }
 
-/* A directory was synced: what was renamed or removed in it counts now. NULL: everywhere. */
-static void names_are_safe(const char *directory) {
-    int kept = 0, size = directory ? strlen(directory) : 0;
+static int is_in(const char *path, const char *directory) {
+    const char *slash = strrchr(path, '/');
+    size_t size = strlen(directory);
+    return (size_t)(slash - path) == size && strncmp(path, directory, size) == 0;
+}
+
+static int concerns_directory(char *first, char *second, const char *directory) {
+    return is_in(first, directory) || (second && is_in(second, directory));
+}
+
+static int concerns_path(char *first, char *second, const char *path) {
+    return strcmp(first, path) == 0 || (second && strcmp(second, path) == 0);
+}
+
+/* Renames, links and removals that concern something count now. NULL: all of them. */
+static void settle(int (*concerns)(char *, char *, const char *), const char *what) {
+    int kept = 0;
     for (int i = 0; i < pending_count; i++) {
-        char *path = strrchr(pending[i], '\t') + 1, *slash = strrchr(path, '/');
-        if (!directory || (slash - path == size && strncmp(path, directory, size) == 0)) {
+        char copy[2 * LONG_PATH];
+        snprintf(copy, sizeof copy, "%s", pending[i] + 2);
+        char *second = strchr(copy, '\t');
+        if (second) *second++ = 0;
+        if (!concerns || concerns(copy, second, what)) {
             apply(pending[i]);
             free(pending[i]);
         } else {
@@ -196,6 +223,12 @@ static void names_are_safe(const char *directory) {
         save_pending();
     }
 }
+
+/* A directory was synced. A rename between two directories is one step: the sync of either makes it last. */
+static void names_are_safe(const char *directory) { settle(directory ? concerns_directory : NULL, directory); }
+
+/* A file is being synced by this name: it is not the one that was renamed or removed here before. */
+static void name_is_safe(const char *path) { settle(concerns_path, path); }
 
 /* New names in a synced directory are safe; what stands in the files is not. */
 static void files_are_there(const char *directory) {
@@ -309,6 +342,20 @@ int rename(const char *old, const char *new) {
     if (result == 0 && *shadow && watched(to)) {
         pthread_mutex_lock(&lock);
         snprintf(line, sizeof line, "R\t%s\t%s", from, to);
+        note(line);
+        pthread_mutex_unlock(&lock);
+    }
+    return result;
+}
+
+int link(const char *old, const char *new) {
+    char from[PATH_MAX], to[PATH_MAX], line[2 * LONG_PATH];
+    int result = real_link(old, new);
+    absolute(AT_FDCWD, old, from);
+    absolute(AT_FDCWD, new, to);
+    if (result == 0 && *shadow && watched(to)) {
+        pthread_mutex_lock(&lock);
+        snprintf(line, sizeof line, "L\t%s\t%s", from, to);
         note(line);
         pthread_mutex_unlock(&lock);
     }

@@ -155,6 +155,10 @@ class GroupProcesses:
     def store(self, number: int) -> Path:
         return self.directory / f"store-{number}"
 
+    def wipe(self, number: int) -> None:
+        """The store of a broker that does not run is lost."""
+        shutil.rmtree(self.store(number))
+
     def address(self, number: int) -> str:
         return f"{self.host_of(number)}:{self._main_ports[number]}"
 
