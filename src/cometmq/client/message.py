@@ -14,7 +14,7 @@ from cometmq.client.queue import Queue
 from cometmq.client.results import Disposition, Reject, Retry, SendResult
 from cometmq.errors import ClientError
 from cometmq.protocol.message import MessageExt
-from cometmq.protocol.properties import PROPERTY_CORRELATION_ID
+from cometmq.protocol.properties import PROPERTY_CORRELATION_ID, user_properties
 
 if TYPE_CHECKING:
     from typing import Protocol
@@ -74,7 +74,13 @@ class ReceivedMessage:
 
     @property
     def properties(self) -> dict[str, str]:
+        """All properties, those of the system included."""
         return self.record.properties
+
+    @property
+    def user_properties(self) -> dict[str, str]:
+        """The properties that the sending application gave; what a copy of the message may be sent with."""
+        return user_properties(self.record.properties)
 
     @property
     def tag(self) -> str | None:

@@ -87,16 +87,13 @@ async def reply(instance: Instance, message: ReceivedMessage, body: bytes) -> Se
         raise ClientError(
             f"{message} is no request (it names no one to reply to); use reply() only for requests"
         )
-    answer = Message(
-        cluster + REPLY_TOPIC_SUFFIX,
-        body,
-        properties={
-            PROPERTY_MSG_TYPE: REPLY_TYPE,
-            PROPERTY_CORRELATION_ID: correlation_id,
-            PROPERTY_REPLY_TO_CLIENT: requester,
-            PROPERTY_TTL: properties.get(PROPERTY_TTL, "3000"),
-        },
-    )
+    answer = Message(cluster + REPLY_TOPIC_SUFFIX, body)
+    answer.properties = {
+        PROPERTY_MSG_TYPE: REPLY_TYPE,
+        PROPERTY_CORRELATION_ID: correlation_id,
+        PROPERTY_REPLY_TO_CLIENT: requester,
+        PROPERTY_TTL: properties.get(PROPERTY_TTL, "3000"),
+    }
     outbox = Outbox(instance.settings, instance.unique_ids)
     out = outbox.prepare(answer, answer.topic, instance.now_ms())
     if outbox.wants_compression(out):

@@ -17,6 +17,7 @@ from cometmq.protocol.properties import (
     PROPERTY_TAGS,
     PROPERTY_UNIQ_KEY,
     PROPERTY_WAIT,
+    check_user_properties,
     decode_properties_bytes,
 )
 
@@ -33,7 +34,10 @@ class MessageQueue(msgspec.Struct, frozen=True, order=True, gc=False):
 
 
 class Message:
-    """A message to be sent. Tag, keys, delay level and the wait switch are properties with reserved names."""
+    """A message to be sent. Tag, keys, delay level and the wait switch are properties with reserved names.
+
+    The argument ``properties`` takes none of the reserved names; the attribute holds them all, as they are sent.
+    """
 
     __slots__ = ("body", "flag", "properties", "topic", "transaction_id")
 
@@ -53,7 +57,10 @@ class Message:
         self.body = body
         self.flag = flag
         self.transaction_id: str | None = None
-        self.properties: dict[str, str] = dict(properties) if properties else {}
+        self.properties: dict[str, str] = {}
+        if properties:
+            check_user_properties(properties)
+            self.properties.update(properties)
         if tag:
             self.properties[PROPERTY_TAGS] = tag
         if keys:

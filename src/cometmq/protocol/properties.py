@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from cometmq.errors import LocalProtocolError
+from cometmq.errors import LocalProtocolError, MessageInvalid
 
 NAME_VALUE_SEPARATOR = "\x01"
 PROPERTY_SEPARATOR = "\x02"
@@ -52,12 +52,46 @@ PROPERTY_TRANSACTION_ID = "__transactionId__"
 
 KEYS_SEPARATOR = " "
 
-# Names that an application may not set as its own property. INNER_MULTI_DISPATCH is a user's on purpose.
-RESERVED_PROPERTIES = frozenset(
-    value
-    for name, value in globals().items()
-    if name.startswith("PROPERTY_") and name not in ("PROPERTY_SEPARATOR", "PROPERTY_INNER_MULTI_DISPATCH")
+# What the system has a meaning for, and yet applications set: further queues, and when to ask about a transaction.
+SETTABLE_PROPERTIES = frozenset((PROPERTY_INNER_MULTI_DISPATCH, PROPERTY_CHECK_IMMUNITY_TIME))
+# Names that an application may not set as its own property.
+RESERVED_PROPERTIES = (
+    frozenset(value for name, value in globals().items() if name.startswith("PROPERTY_"))
+    - SETTABLE_PROPERTIES
+    - {PROPERTY_SEPARATOR}
 )
+# Reserved names that have an argument of their own.
+ARGUMENT_OF_PROPERTY = {
+    PROPERTY_TAGS: "tag",
+    PROPERTY_KEYS: "keys",
+    PROPERTY_DELAY: "delay_level",
+    PROPERTY_WAIT: "wait_store_ok",
+}
+
+
+def check_user_properties(properties: Mapping[str, str]) -> None:
+    """What an application may give as its own properties: names that are not reserved, text, nothing blank."""
+    for name, value in properties.items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise MessageInvalid(f"property {name!r} is {value!r}; names and values are text: use str()")
+        if name in RESERVED_PROPERTIES:
+            raise MessageInvalid(f"property {name!r} is reserved for the system; {_instead(name)}")
+        if not name.strip() or not value.strip():
+            raise MessageInvalid(f"property {name!r} is {value!r}; neither may be blank, leave it out")
+
+
+def _instead(name: str) -> str:
+    argument = ARGUMENT_OF_PROPERTY.get(name)
+    return f"use the argument {argument}" if argument else "choose another name"
+
+
+def user_properties(properties: Mapping[str, str]) -> dict[str, str]:
+    """Those that :func:`check_user_properties` takes: what the application gave, without the system's."""
+    return {
+        name: value
+        for name, value in properties.items()
+        if name not in RESERVED_PROPERTIES and name.strip() and value.strip()
+    }
 
 
 def join_properties(properties: Mapping[str, str]) -> str:

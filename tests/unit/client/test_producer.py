@@ -54,6 +54,17 @@ async def read_at(mq: Client, queue: Queue, offset: int, count: int = 1) -> list
     return await eventually(enough)
 
 
+async def test_reserved_property_names_are_refused(cometmq_client: Client, topic: str) -> None:
+    await cometmq_client.admin.create_topic(topic, queues=1)
+    producer = cometmq_client.producer("p")
+    with pytest.raises(MessageInvalid, match="'UNIQ_KEY' is reserved for the system; choose another name"):
+        await producer.send(Message(topic, b"x", properties={"UNIQ_KEY": "mine"}))
+    sent = await producer.send(Message(topic, b"x", tag="a", properties={"amount": "1"}))
+    (stored,) = await read_at(cometmq_client, sent.queue, sent.offset)
+    assert stored.user_properties == {"amount": "1"}
+    await producer.send(Message(topic, b"copy", properties=stored.user_properties))
+
+
 async def test_a_send_returns_where_the_message_is(cometmq_client: Client, topic: str) -> None:
     await cometmq_client.admin.create_topic(topic, queues=2)
     producer = cometmq_client.producer("p")

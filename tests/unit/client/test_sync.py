@@ -17,6 +17,7 @@ from cometmq import (
     ClientClosed,
     CometMQError,
     Message,
+    MessageInvalid,
     Reject,
     StartFrom,
     Timeout,
@@ -42,6 +43,18 @@ def test_send_and_consume(cometmq_sync: Client, topic: str, group: str) -> None:
                 break
     assert sorted(got) == [(topic, b"%d" % n, "t") for n in range(10)]
     assert sum(cometmq_sync.admin.lag(group).values()) == 0
+
+
+def test_reserved_property_names_are_refused(cometmq_sync: Client, topic: str, group: str) -> None:
+    producer = cometmq_sync.producer("p")
+    with pytest.raises(MessageInvalid, match="'TAGS' is reserved for the system; use the argument tag"):
+        producer.send(Message(topic, b"x", properties={"TAGS": "a"}))
+    producer.send(Message(topic, b"x", tag="a", properties={"amount": "1"}))
+    with cometmq_sync.consumer(group, topic, start=StartFrom.FIRST) as consumer:
+        message = consumer.get(timeout=10)
+        assert message is not None
+        assert (message.tag, message.user_properties) == ("a", {"amount": "1"})
+        message.ack()
 
 
 def test_get_returns_none_when_nothing_comes(cometmq_sync: Client, topic: str, group: str) -> None:

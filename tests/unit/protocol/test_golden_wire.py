@@ -186,10 +186,9 @@ def test_batches_split_and_encode_to_the_same_bytes(record_cy: ModuleType) -> No
     ]
     items = record_cy.split_batch(frame.command.body)
     assert [item.body for item in items] == [b"batch-0", b"batch-1", b"batch-2"]
-    again = [
-        Message("T", item.body, properties=decode_properties_bytes(item.properties), flag=item.flag)
-        for item in items
-    ]
+    again = [Message("T", item.body, flag=item.flag) for item in items]
+    for message, item in zip(again, items, strict=True):
+        message.properties = decode_properties_bytes(item.properties)
     assert record_cy.encode_batch(again) == frame.command.body
 
 

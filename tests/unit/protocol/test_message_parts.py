@@ -8,7 +8,7 @@ from datetime import datetime
 
 import pytest
 
-from cometmq.errors import LocalProtocolError, RemoteProtocolError
+from cometmq.errors import LocalProtocolError, MessageInvalid, RemoteProtocolError
 from cometmq.protocol import acl_signature, sys_flag
 from cometmq.protocol.command import RemotingCommand
 from cometmq.protocol.compression import compress, decompress
@@ -28,6 +28,7 @@ from cometmq.protocol.properties import (
     decode_properties,
     encode_properties,
     find_property,
+    user_properties,
 )
 from cometmq.protocol.sys_flag import CompressionType
 
@@ -93,8 +94,31 @@ def test_separators_inside_a_property_are_refused(properties: dict[str, str]) ->
 
 def test_reserved_names() -> None:
     assert {"KEYS", "TAGS", "UNIQ_KEY", "CLUSTER", "REAL_QID", "TTL"} <= RESERVED_PROPERTIES
-    assert "INNER_MULTI_DISPATCH" not in RESERVED_PROPERTIES
+    assert not {"INNER_MULTI_DISPATCH", "CHECK_IMMUNITY_TIME_IN_SECONDS", "TIMER_DELAY_SEC"} & RESERVED_PROPERTIES
     assert "\x02" not in RESERVED_PROPERTIES
+
+
+@pytest.mark.parametrize(
+    ("properties", "remedy"),
+    [
+        ({"TAGS": "a"}, "use the argument tag"),
+        ({"KEYS": "a"}, "use the argument keys"),
+        ({"DELAY": "3"}, "use the argument delay_level"),
+        ({"fine": "1", "UNIQ_KEY": "x"}, "'UNIQ_KEY' is reserved .* choose another name"),
+        ({"empty": " "}, "leave it out"),
+        ({"": "1"}, "leave it out"),
+        ({"amount": 120}, r"use str\(\)"),
+    ],
+)
+def test_properties_that_are_not_the_applications_are_refused(properties: dict, remedy: str) -> None:
+    with pytest.raises(MessageInvalid, match=remedy):
+        Message("T", b"x", properties=properties)
+
+
+def test_what_the_application_gave_can_be_told_from_the_rest() -> None:
+    message = Message("T", b"x", tag="a", keys="k", properties={"amount": "120"})
+    assert user_properties(message.properties) == {"amount": "120"}
+    Message("T", b"x", properties=user_properties(message.properties))
 
 
 def test_a_message_keeps_tag_keys_and_delay_as_properties() -> None:
@@ -111,7 +135,9 @@ def test_a_message_keeps_tag_keys_and_delay_as_properties() -> None:
     assert other.properties == {"u": "1", "WAIT": "true"}
     assert message.tag == "a"
     assert Message("T", b"", keys="one").keys == ["one"]
-    assert Message("T", properties={"DELAY": "x"}).delay_level == 0
+    odd = Message("T")
+    odd.properties["DELAY"] = "x"
+    assert odd.delay_level == 0
     assert "T" in repr(message)
 
 

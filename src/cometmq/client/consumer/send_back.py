@@ -86,7 +86,8 @@ class SendBack:
         properties[PROPERTY_MAX_RECONSUME_TIMES] = str(limit)
         properties[PROPERTY_DELAY] = str(delay_level if delay_level > 0 else DELAY_LEVEL_OFFSET + times)
         properties.setdefault(PROPERTY_UNIQ_KEY, message.msg_id)
-        copy = Message(retry_topic(self._group), message.body, properties=properties, flag=message.flag)
+        copy = Message(retry_topic(self._group), message.body, flag=message.flag)
+        copy.properties = properties
         out = self._outbox.prepare(copy, copy.topic, self._instance.now_ms())
         route = await self._instance.routes.for_sending(copy.topic)
         await self._sender.once(route.turn.next(route.write_queues), out, RESEND_TIMEOUT_S)
