@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import importlib.util
 import sys
 
 SHELLS = ("bash", "zsh", "fish")
@@ -23,11 +22,7 @@ def run(args: argparse.Namespace) -> int:
 def _commands() -> dict[str, str]:
     from cometmq.cli.main import COMMANDS
 
-    return {
-        name: module
-        for name, (module, _) in COMMANDS.items()
-        if importlib.util.find_spec(f"cometmq.cli.{module}") is not None
-    }
+    return {name: module for name, (module, _) in COMMANDS.items()}
 
 
 def _words(module_name: str) -> dict[str, list[str]]:

@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from cometmq.cli.parser import VERB
 from cometmq.cli.render import Output, clear, show
 from cometmq.errors import ClientError
 
@@ -32,7 +33,7 @@ _CONFIRMED = ("y", "yes")
 
 def verbs_of(parser: argparse.ArgumentParser) -> Any:
     """The place verbs are added to."""
-    return parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    return parser.add_subparsers(dest="verb", metavar=VERB, required=True)
 
 
 def add_verb(verbs: Any, name: str, function: Verb, help: str) -> argparse.ArgumentParser:

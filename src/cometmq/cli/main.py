@@ -14,10 +14,10 @@ import sys
 from collections.abc import Sequence
 
 from cometmq import __version__
+from cometmq.cli.parser import EXIT_USAGE, Parser
 from cometmq.errors import CometMQError
 
 EXIT_FAILED = 1
-EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 
 # Subcommand -> module in cometmq.cli, what it does. In the order in which the help shows them.
@@ -26,7 +26,6 @@ COMMANDS = {
     "demo": ("demo", "a service in a surge, with and without a broker, in about a minute"),
     "broker": ("broker", "run a broker; show and config look at a running one"),
     "nameserver": ("nameserver", "run a NameServer"),
-    "admin": ("admin", "look at and change a cluster"),
     "topic": ("topic", "create, show, change and delete topics"),
     "group": ("group", "consumer groups: progress, settings, offsets"),
     "message": ("message", "send, find and read messages"),
@@ -49,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if name in ("--help", "-h", "help"):
         print(help_text())
         return 0
-    if name not in COMMANDS or not _exists(name):
+    if name not in COMMANDS:
         print(
             f"cometmq: unknown command {name!r}{_nearest(name)}; cometmq --help lists them", file=sys.stderr
         )
@@ -62,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def run_command(name: str, arguments: Sequence[str], module_name: str = "") -> int:
     own_module, summary = COMMANDS[name]
     module = importlib.import_module(f"cometmq.cli.{module_name or own_module}")
-    parser = argparse.ArgumentParser(prog=f"cometmq {name}", description=module.__doc__ or summary)
+    parser = Parser(prog=f"cometmq {name}", description=module.__doc__ or summary)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     module.configure(parser)
     try:
@@ -75,6 +74,15 @@ def run_command(name: str, arguments: Sequence[str], module_name: str = "") -> i
     except BrokenPipeError:
         sys.stderr.close()  # whoever read our output has seen enough
         return 0
+    except OSError as error:
+        print(f"cometmq {name}: {sentence(error)}", file=sys.stderr)
+        return EXIT_FAILED
+
+
+def sentence(error: OSError) -> str:
+    """What the system said, and about which file; a number of an error helps nobody."""
+    what = error.strerror or str(error) or type(error).__name__
+    return f"{what}: {error.filename}" if error.filename is not None else what
 
 
 def version_text() -> str:
@@ -95,13 +103,9 @@ def help_text() -> str:
         "",
         "commands:",
     ]
-    lines += [f"  {name:<12} {summary}" for name, (_, summary) in COMMANDS.items() if _exists(name)]
+    lines += [f"  {name:<12} {summary}" for name, (_, summary) in COMMANDS.items()]
     lines += ["", "cometmq COMMAND --help tells the options; cometmq --version the version."]
     return "\n".join(lines)
-
-
-def _exists(name: str) -> bool:
-    return importlib.util.find_spec(f"cometmq.cli.{COMMANDS[name][0]}") is not None
 
 
 def _nearest(name: str) -> str:

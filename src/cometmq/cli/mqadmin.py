@@ -15,8 +15,8 @@ import sys
 
 from cometmq.cli import mqadmin_access, mqadmin_commands, mqadmin_messages, mqadmin_reports
 from cometmq.cli.mqadmin_base import COMMANDS, REFUSED, Command
+from cometmq.cli.parser import EXIT_USAGE, Parser
 
-EXIT_USAGE = 2
 MODULES = (mqadmin_commands, mqadmin_reports, mqadmin_messages, mqadmin_access)  # each adds to COMMANDS
 
 
@@ -53,7 +53,7 @@ def overview() -> str:
 
 
 def parser_of(command: Command) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog=f"mqadmin {command.name}", description=command.help)
+    parser = Parser(prog=f"cometmq mqadmin {command.name}", description=command.help)
     parser.add_argument("-n", "--namesrvAddr", metavar="LIST", help="Name server address list")
     for option in command.options:
         names = (f"-{option.short}", f"--{option.long}")
