@@ -94,7 +94,10 @@ def test_separators_inside_a_property_are_refused(properties: dict[str, str]) ->
 
 def test_reserved_names() -> None:
     assert {"KEYS", "TAGS", "UNIQ_KEY", "CLUSTER", "REAL_QID", "TTL"} <= RESERVED_PROPERTIES
-    assert not {"INNER_MULTI_DISPATCH", "CHECK_IMMUNITY_TIME_IN_SECONDS", "TIMER_DELAY_SEC"} & RESERVED_PROPERTIES
+    assert (
+        not {"INNER_MULTI_DISPATCH", "CHECK_IMMUNITY_TIME_IN_SECONDS", "TIMER_DELAY_SEC"}
+        & RESERVED_PROPERTIES
+    )
     assert "\x02" not in RESERVED_PROPERTIES
 
 
