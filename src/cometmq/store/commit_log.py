@@ -166,7 +166,9 @@ class CommitLog:
         return True
 
     def _create(self, start: int) -> PreparedFile:
-        self.directory.mkdir(parents=True, exist_ok=True)
+        if not self.directory.is_dir():
+            self.directory.mkdir(parents=True, exist_ok=True)
+            self.open_files.ops.sync_directory(self.directory.parent)
         return create_log_file(self.directory, start, self.file_size, self.open_files.ops)
 
     def _use(self, file: MappedFile | None, position: int) -> None:

@@ -17,7 +17,7 @@ from cometmq.errors import StoreError
 from cometmq.store.consume_queue_ext import ConsumeQueueExt, is_address
 from cometmq.store.dispatch_cy import QueueTail
 from cometmq.store.file_ops import file_name
-from cometmq.store.mapped_file import PAGE_SIZE, MappedFile, OpenFiles
+from cometmq.store.mapped_file import PAGE_SIZE, MappedFile, OpenFiles, data_extents
 from cometmq.store.queue_scan_cy import BLANK_SIZE_FIELD, ENTRY_SIZE, entries_end
 
 RECOVERED_FILES = 3  # recovery looks at the last three files; older ones are taken as complete
@@ -36,8 +36,8 @@ class QueueEntry(NamedTuple):
 
 class ConsumeQueue(QueueTail):
     __slots__ = (
-        "_files", "_first_dirty_start", "directory", "ext", "file_size", "first_start", "last_start",
-        "lenient", "min_offset", "open_files", "recovered_entry", "topic",
+        "_files", "_first_dirty_start", "directory", "ext", "file_size", "first_start", "gap", "is_new",
+        "last_start", "lenient", "min_offset", "open_files", "recovered_entry", "topic",
     )  # fmt: skip
 
     def __init__(
@@ -53,6 +53,8 @@ class ConsumeQueue(QueueTail):
         self.min_offset = 0  # queue offset
         self.recovered_entry: QueueEntry | None = None  # the last entry as recovery found it
         self.ext: ConsumeQueueExt | None = None
+        self.is_new = False  # its directory was made since the flusher asked last
+        self.gap: tuple[int, int] | None = None  # positions between which blanks stand for lost entries
         self.lenient = False  # records of other queues, or under other offsets, were found to belong here
         self._files: dict[int, MappedFile] = {}
         self._first_dirty_start = -1
@@ -97,7 +99,9 @@ class ConsumeQueue(QueueTail):
             return False
         elif 0 < expected - self.end <= GAP_ENTRIES_MAX * ENTRY_SIZE:
             # Entries were lost (a crash took pages that the checkpoint had promised). The original writes the
-            # new one here and is off by the gap for ever; we keep queue offsets true, readers pass the blanks.
+            # new one here and is off by the gap for ever; we keep queue offsets true. Recovery looks for them in
+            # the log, readers pass the blanks.
+            self.gap = (self.end, expected)
             self._fill(expected)
         self._write(ENTRY.pack(physical_offset, size, tags_code))
         self.max_physical_offset = physical_offset + size
@@ -106,6 +110,7 @@ class ConsumeQueue(QueueTail):
     def _begin(self, position: int) -> None:
         start = position - position % self.file_size
         os.makedirs(self.directory, exist_ok=True)
+        self.is_new = True
         self._add_file(start)
         self.first_start = self.end = start
         if position > 0:
@@ -207,18 +212,45 @@ class ConsumeQueue(QueueTail):
             self.first_start, self.last_start = starts[0], starts[-1]
             self.min_offset = starts[0] // ENTRY_SIZE
 
-    def recover(self) -> None:
-        """Walk entries from the third-last file; what lies behind the first that was never written is cut."""
+    def recover(self) -> bool:
+        """Find the end: the first entry that was never written, in the last three files or an older one with a hole.
+
+        True if more stands behind it: entries are lost. Changes nothing on disk; forget_behind() does.
+        """
         if self.last_start < 0:
-            return
-        start = max(self.first_start, self.last_start - (RECOVERED_FILES - 1) * self.file_size)
+            return False
+        start = self._first_file_to_walk()
         while True:
             position, _ = entries_end(self._file(start).buffer(), 0, self.file_size)
             self.end = start + position
             if position < self.file_size or start >= self.last_start:
                 break
             start += self.file_size
+        self.note_last()
+        return start < self.last_start or _has_data(self.path_of(start), position, self.file_size)
+
+    def _first_file_to_walk(self) -> int:
+        newest = max(self.first_start, self.last_start - (RECOVERED_FILES - 1) * self.file_size)
+        for start in range(self.first_start, newest, self.file_size):
+            if not looks_full(self.path_of(start), self.file_size):
+                return start
+        return newest
+
+    def forget_behind(self) -> None:
+        """What stands behind the end goes: it would look like entries again as soon as the hole is filled."""
+        start = self.end - self.end % self.file_size
         self._drop_files_after(start)
+        if start == self.last_start:
+            self._cut(self.end)
+
+    def cut_to(self, position: int) -> None:
+        """Forget the entries from a position on."""
+        while self.last_start > max(position, self.first_start):
+            self._drop_last()
+        if self.last_start >= position:
+            self._drop_last()
+        elif self.last_start >= 0:
+            self._cut(position)
         self.note_last()
 
     def truncate(self, physical_offset: int) -> bool:
@@ -325,15 +357,39 @@ class ConsumeQueue(QueueTail):
         self._release_tail()
         if self.ext is not None:
             self.ext.destroy()
-        start = self.first_start
-        while 0 <= start <= self.last_start:
+        # The last one first: whatever a crash leaves begins where the queue began.
+        for start in (
+            range(self.last_start, self.first_start - 1, -self.file_size) if self.last_start >= 0 else ()
+        ):
             self._file(start).delete()
-            start += self.file_size
         self._files.clear()
-        self.first_start = self.last_start = -1
+        self.first_start = self.last_start = self._first_dirty_start = -1
         self.end = self.max_physical_offset = self.min_offset = 0
+        self.recovered_entry = self.gap = None
         with contextlib.suppress(OSError):
             os.rmdir(self.directory)
+
+
+def looks_full(path: str, size: int) -> bool:
+    """Has a file its length and no hole, and are its first and last entries written? Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if os.fstat(descriptor).st_size != size or os.lseek(descriptor, 0, os.SEEK_HOLE) < size:
+            return False
+        return all(any(os.pread(descriptor, 12, at)) for at in (0, size - ENTRY_SIZE))
+    finally:
+        os.close(descriptor)
+
+
+def _has_data(path: str, start: int, end: int) -> bool:
+    """Is anything but zeros in a part of a file? Holes are not read."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return any(
+            os.pread(descriptor, to - at, at).strip(b"\0") for at, to in data_extents(descriptor, start, end)
+        )
+    finally:
+        os.close(descriptor)
 
 
 def first_entry_at(view: memoryview, end: int, physical_offset: int) -> int:

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from cometmq.clock import Clock, now_ms
 from cometmq.errors import StoreError
+from cometmq.store.file_ops import FileOps
 from cometmq.store.index_cy import HEADER_SIZE, IndexWriter, count_trusted, fold_hash, text_hash, walk_chain
 from cometmq.store.index_file import IndexFile, IndexHeader, IndexShape, Submit, in_thread
 
@@ -55,6 +56,7 @@ class Index:
         self._unsynced: list[IndexFile] = []  # full files that flush() still has to sync
         self._maps: OrderedDict[Path, memoryview] = OrderedDict()
         self._lock = threading.Lock()  # guards the lists above against query() and flush() in other threads
+        self._has_new_name = False  # a file or the directory was made since the last flush
         self._synced_ms = 0
         self._synced_count = 0  # of the current file
         self._writer: IndexWriter | None = None
@@ -191,6 +193,11 @@ class Index:
         """Sync (any thread); the store time up to which the index is on disk, for the checkpoint."""
         with self._lock:
             full, current = list(self._unsynced), self._current
+            renamed, self._has_new_name = self._has_new_name, False
+        if renamed:
+            for directory in (self.directory, self.directory.parent):
+                with contextlib.suppress(FileNotFoundError):  # removed by hand: it is made anew
+                    FileOps().sync_directory(directory)
         for file in full:
             synced_ms = file.header.end_timestamp_ms
             file.flush()
@@ -256,6 +263,7 @@ class Index:
                 self._headers[old.path] = header
                 self._unsynced.append(old)
             self._paths.append(new.path)
+            self._has_new_name = True
             self._set_current(new)
         return new
 

@@ -108,7 +108,7 @@ class JsonFile:
 
     def _replace(self, data: bytes) -> None:
         temporary = self.path.with_name(self.path.name + ".tmp")
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._make_directory()
         _write(temporary, data, synced=self.synced)
         if self._readable:
             self._keep_backup()
@@ -116,6 +116,13 @@ class JsonFile:
         if self.synced:
             _sync_directory(self.path.parent)
         self._readable = True
+
+    def _make_directory(self) -> None:
+        directory = self.path.parent
+        if not directory.is_dir():
+            directory.mkdir(parents=True, exist_ok=True)
+            if self.synced:
+                _sync_directory(directory.parent)  # else the directory might go, and the file with it
 
     def _keep_backup(self) -> None:
         staged = self.backup_path.with_name(self.backup_path.name + ".tmp")

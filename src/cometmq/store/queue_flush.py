@@ -96,7 +96,7 @@ class QueueFlusher:
 
     def _sync(self, queues: list[ConsumeQueue]) -> None:
         paths = [path for queue in queues for path in queue.take_unsynced()]
-        directories = {os.path.dirname(path) for path in paths}
+        directories = [*{os.path.dirname(path) for path in paths}, *self._parents_of_new(queues)]
         if len(paths) > SYNC_EACH_MAX or self.sync_all_first:
             self._sync_file_system()
             self.sync_all_first = False
@@ -105,6 +105,16 @@ class QueueFlusher:
             self._sync_path(queue_path)
         for directory in directories:
             self._ignore_missing(self._ops.sync_directory, directory)
+
+    def _parents_of_new(self, queues: list[ConsumeQueue]) -> list[str]:
+        """A directory that was made is on disk only when the one that it stands in is."""
+        topics = set()
+        for queue in queues:
+            if queue.is_new:
+                queue.is_new = False
+                topics.add(os.path.dirname(queue.directory))
+        root = self.config.store_path_root_dir
+        return [*topics, str(self._table.directory), str(root)] if topics else []
 
     def _sync_path(self, path: str) -> None:
         try:

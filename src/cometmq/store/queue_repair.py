@@ -28,6 +28,8 @@ from cometmq.store.verify_queues import ExpectedQueue
 STEP_SIZE = 32 << 20  # bytes of log per step: bounds the memory for expected entries
 NEIGHBOURS_MAX = 1_000  # entries looked at on each side for one that is true
 MEND_SIZE_MAX = 2 << 30  # bytes of log that are searched for the record of one entry
+SEARCH_SIZE_MAX = 256 << 20  # bytes of log that are searched for the record before a queue's first entry ...
+SEARCHES_SIZE_MAX = 2 << 30  # ... and for all such records
 HOPELESS_MAX = 10_000  # entries that are remembered, and complained about, as lost
 
 log = logging.getLogger(__name__)
@@ -39,6 +41,7 @@ class QueueRepair:
         self._log = commit_log
         self._table = table
         self.mended = 0
+        self._search_left = SEARCHES_SIZE_MAX
         self._hopeless: set[tuple[str, int, int]] = set()  # queue and offset of entries that are lost
 
     # One entry
@@ -66,6 +69,23 @@ class QueueRepair:
             return True
         if not quiet:
             self._complain(queue, queue_offset, found)
+        return False
+
+    def in_log_before(self, queue: ConsumeQueue, queue_offset: int | None, physical_offset: int) -> bool:
+        """Does the log have a queue's record of an offset (None: any) before a place? Looks at what is near it."""
+        low = max(
+            self._log.min_offset, physical_offset - SEARCH_SIZE_MAX, physical_offset - self._search_left
+        )
+        high = physical_offset
+        while low < high and (file := self._log.file_at(high - 1)) is not None:
+            sought = Sought(self._config, self._table, queue, queue_offset)
+            at, end = 0, high - file.start
+            scan = scan_records(file.buffer(), at, end, file.start, False, file.size)
+            sought.dispatch(file.buffer(), at, scan.end, file.start)
+            self._search_left -= scan.end
+            if sought.is_there():
+                return True
+            high = file.start
         return False
 
     def is_true(self, queue: ConsumeQueue, queue_offset: int) -> bool:
@@ -202,6 +222,26 @@ class Expected(QueueTable):
                 if not queue.dirty:
                     queue.dirty = True
                     self._real.dirty.append(queue)
+
+
+class Sought(Expected):
+    """Is one entry among what a range of the log gives?"""
+
+    def __init__(
+        self, config: StoreConfig, real: QueueTable, queue: ConsumeQueue, queue_offset: int | None
+    ) -> None:
+        super().__init__(config, real, only=queue)
+        self._position = queue_offset * ENTRY_SIZE if queue_offset is not None else None
+        self._found = False
+
+    def is_there(self) -> bool:
+        for queue in self.queues():
+            queue.compare_chunk()
+        return self._found
+
+    def _compare(self, expected: ExpectedQueue, start: int, entries: memoryview) -> None:
+        sought = start if self._position is None else self._position
+        self._found = self._found or start <= sought < start + len(entries)
 
 
 class _Ignored(QueueTail):

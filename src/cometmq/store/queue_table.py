@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import array
 import contextlib
-import itertools
 import logging
 import os
 from collections.abc import Callable, Iterator
@@ -29,7 +28,7 @@ from cometmq.store.consume_queue import ConsumeQueue
 from cometmq.store.consume_queue_ext import ConsumeQueueExt, ExtUnit
 from cometmq.store.delay_levels import DelayLevels
 from cometmq.store.dispatch_cy import Dispatcher, TopicQueues, properties_of_interest
-from cometmq.store.file_ops import FILE_NAME_DIGITS, file_name
+from cometmq.store.file_ops import FILE_NAME_DIGITS
 from cometmq.store.mapped_file import OpenFiles, check_length, remove_unborn
 
 # Messages wait here for their time or for their end; whoever delivers them keeps offsets of its own.
@@ -57,6 +56,8 @@ class QueueTable(Dispatcher):
         self.filter_bit_map: FilterBitMap | None = None
         self.offsets_epoch = 0
         self.queue_count = 0
+        # Starts of files found by load() that cannot be used: behind a missing one, or of a wrong length
+        self.useless: dict[ConsumeQueue, list[int]] = {}
         self._unusable: set[bytes] = set()
 
     # Finding
@@ -194,7 +195,11 @@ class QueueTable(Dispatcher):
     # Life
 
     def load(self) -> None:
-        """Find all queue directories; the ends are found by recover(). Raises StoreError."""
+        """Find all queue directories; the ends are found by recover(). Raises StoreError.
+
+        Files that are missing or too short are no reason to refuse (they can be made anew from the log), unless none
+        has the length that it should have: then it is the setting that is wrong.
+        """
         if not self.directory.exists():
             return
         if not self.directory.is_dir():
@@ -205,14 +210,26 @@ class QueueTable(Dispatcher):
             for topic in topics:
                 if topic.is_dir():
                     self.load_topic(topic.name)
+        if self.useless and all(queue.last_start < 0 for queue in self.all()):
+            queue, starts = next(iter(self.useless.items()))
+            path = queue.path_of(starts[0])
+            check_length(path, os.stat(path).st_size, self.file_size)
 
     def load_topic(self, topic: str) -> None:
         topic_queues = self.topic_queues(topic.encode("utf-8", "surrogateescape"))
         with os.scandir(f"{self.directory}/{topic}") as queues:
             for queue in queues:
                 if queue.name.isdecimal() and queue.is_dir():
-                    starts = queue_files(queue.path, self.file_size)
-                    self.new_queue(topic_queues, int(queue.name)).load(starts)
+                    sizes = queue_files(queue.path)
+                    self._load_queue(self.new_queue(topic_queues, int(queue.name)), sizes)
+
+    def _load_queue(self, queue: ConsumeQueue, sizes: dict[int, int]) -> None:
+        whole = sorted(start for start, size in sizes.items() if size == self.file_size)
+        usable = [start for number, start in enumerate(whole) if start == whole[0] + number * self.file_size]
+        queue.load(usable)
+        useless = sorted(set(sizes).difference(usable))
+        if useless:
+            self.useless[queue] = useless
 
     # Queue extension
 
@@ -288,9 +305,9 @@ def is_queue_name(name: bytes) -> bool:
     return len(name) <= QUEUE_NAME_SIZE_MAX and _is_directory_name(name)
 
 
-def queue_files(directory: str | Path, file_size: int) -> list[int]:
-    """Starts of a queue's files, sorted. Raises StoreError for anything else in the directory."""
-    starts = []
+def queue_files(directory: str | Path) -> dict[int, int]:
+    """Starts and lengths of a queue's files. Raises StoreError for anything else in the directory."""
+    sizes = {}
     with os.scandir(directory) as entries:
         for entry in entries:
             if remove_unborn(entry):
@@ -299,16 +316,8 @@ def queue_files(directory: str | Path, file_size: int) -> list[int]:
                 raise StoreError(
                     f"{entry.path} is not a ConsumeQueue file: move it out of the directory and start again."
                 )
-            check_length(entry.path, entry.stat().st_size, file_size)
-            starts.append(int(entry.name))
-    starts.sort()
-    for start, following in itertools.pairwise(starts):
-        if following != start + file_size:
-            raise StoreError(
-                f"The ConsumeQueue file {directory}/{file_name(start + file_size)} is missing: restore it, or "
-                "delete the whole directory consumequeue, and the next start makes it anew from the log."
-            )
-    return starts
+            sizes[int(entry.name)] = entry.stat().st_size
+    return sizes
 
 
 def _is_expired(queue: ConsumeQueue, min_physical_offset: int) -> bool:

@@ -3,7 +3,7 @@
 Theory of operation. The commit log is the truth; queues and index follow from it.
 
 1. Every queue finds its end: the first invalid entry in its last three files. Q is the end of the last record
-   that any queue knows.
+   that any queue knows. Queues that have lost entries are noticed (see queue_losses) and cut there.
 2. The log is walked record by record until something is not a good record (see scan_cy): from the third-last
    file after an orderly stop; after a crash from the last file that the checkpoint proves to be dispatched and
    on disk before its first record, and at the latest from where the queues (Q) and the index end.
@@ -12,7 +12,8 @@ Theory of operation. The commit log is the truth; queues and index follow from i
 4. The last entry of every queue must point to a record of that queue; a damaged one is made anew, entries left
    over by such a cut of the original are dropped here.
 5. What the queues do not have is dispatched: from Q on after an orderly stop, from the start of the walk after a
-   crash. Both know what they have, so dispatching more than needed is harmless.
+   crash, in any case from the first entry that a queue has lost. Both know what they have, so dispatching more than
+   needed is harmless.
 6. After a crash, what the queues had is compared with what the walked part of the log gives them, and corrected.
 """
 
@@ -21,6 +22,7 @@ from __future__ import annotations
 import logging
 import os
 import struct
+from collections.abc import Callable
 
 from cometmq.errors import StoreError
 from cometmq.store.checkpoint import Checkpoint
@@ -32,6 +34,7 @@ from cometmq.store.flush import clear_failed_sync, failed_sync_offset, rewrite_r
 from cometmq.store.index import Index
 from cometmq.store.mapped_file import MappedFile
 from cometmq.store.model import RecoveryReport
+from cometmq.store.queue_losses import QueueLosses
 from cometmq.store.queue_repair import QueueRepair
 from cometmq.store.queue_scan_cy import BLANK_SIZE_FIELD
 from cometmq.store.queue_table import MULTI_DISPATCH_SEPARATOR, QueueTable
@@ -49,6 +52,7 @@ from cometmq.store.scan_cy import (
     record_store_timestamp,
     scan_records,
 )
+from cometmq.store.tails import Tails
 
 RECOVERED_FILES = 3  # files that are checked after an orderly stop
 INDEX_FILES_BACK_MAX = 3  # files that recovery goes back further for the sake of the index
@@ -78,7 +82,12 @@ class Recovery:
         index: Index | None,
         checkpoint: Checkpoint,
         report: RecoveryReport,
+        *,
+        tails: Tails | None,
+        distrust: Callable[[], None],
     ) -> None:
+        """`tails`: where the last orderly stop left the queues, if that is sure. `distrust` has the next start know
+        that the queues are not complete, should this one not come to its end."""
         self.config = config
         self.log = commit_log
         self.table = table
@@ -86,11 +95,12 @@ class Recovery:
         self.checkpoint = checkpoint
         self.report = report
         self._repair = QueueRepair(config, commit_log, table)
+        self._tails = tails
+        self._losses = QueueLosses(commit_log, table, checkpoint, self._repair, distrust, self._note)
         self._tails_left = MENDED_TAILS_MAX
 
     def run(self) -> None:
-        for queue in self.table.all():
-            queue.recover()
+        self._losses.find(self._tails)
         if not self.log.files:
             self._begin_anew()
             return
@@ -99,12 +109,15 @@ class Recovery:
         end = self._find_end(first)
         self.report.walk_start = self.log.files[first].start
         self.report.damaged = self.report.damaged or queues_end > end
+        self._losses.discard()
         self._cut(end, queues_end)
         self._rewrite_doubtful()
         self._sync_log(first)
         walk_again = self._check_tails() > 0 or not self.report.clean
         dispatch_from = self.log.files[first].start if walk_again else max(queues_end, self.log.min_offset)
-        self.dispatch(min(dispatch_from, end))
+        self.dispatch(min(self._losses.dispatch_from(dispatch_from), end))
+        if self.config.rebuild_queues_from_log and (again_from := self._losses.late()) is not None:
+            self.dispatch(again_from)
         if not self.report.clean:
             self._compare_queues(self.log.files[first].start, min(queues_end, end))
         self.correct_min_offsets()
@@ -248,6 +261,7 @@ class Recovery:
                 cut += 1
             queue.recover_ext()
             if cut:
+                self._losses.add(queue)
                 self._note(
                     f"queue {queue.topic}/{queue.queue_id} was cut to {queue.max_offset}: "
                     f"{cut} entries did not point to its records"
@@ -298,7 +312,7 @@ class Recovery:
             stop = min(end - file.start, file.size)
             if start < stop:
                 self._dispatch_file(file, start, stop)
-        self.report.records_dispatched = self.table.record_count - before
+        self.report.records_dispatched += self.table.record_count - before
         self.log.last_store_timestamp_ms = self.table.last_store_timestamp_ms
 
     def _dispatch_file(self, file: MappedFile, start: int, stop: int) -> None:

@@ -50,7 +50,7 @@ from cometmq.store.reader import QueueReader
 from cometmq.store.recovery import Recovery
 from cometmq.store.residency_cy import read_in
 from cometmq.store.retention import Retention
-from cometmq.store.tails import apply_tails, save_tails, still_true, take_tails
+from cometmq.store.tails import apply_tails, log_unchanged, save_tails, still_true, take_tails
 from cometmq.store.time_search import TimeSearch
 from cometmq.store.watches import Watch, WatchCallback, Watches
 from cometmq.store.writer import LogWriter
@@ -159,12 +159,26 @@ class MessageStore:
             report.tails_trusted = True
         else:
             self.table.load()
-            Recovery(self.config, self.commit_log, self.table, self.index, self.checkpoint, report).run()
+            known = (
+                tails
+                if report.clean and tails is not None and log_unchanged(tails, self.commit_log)
+                else None
+            )
+            Recovery(
+                self.config, self.commit_log, self.table, self.index, self.checkpoint, report,
+                tails=known, distrust=self._distrust_queues,
+            ).run()  # fmt: skip
         self._queue_flusher.sync_all_first = not report.clean
         report.min_physical_offset = self.commit_log.min_offset
         report.max_physical_offset = self.commit_log.end_offset
         report.queue_count = self.table.queue_count
         return report
+
+    def _distrust_queues(self) -> None:
+        """Queues are about to be made anew: should this process die meanwhile, the next one dispatches everything."""
+        self._directory.mark_in_use(self.open_files.ops)
+        self.checkpoint.logics_msg_timestamp_ms = 0
+        self.checkpoint.save()
 
     def _load_checkpoint(self) -> Checkpoint:
         loaded = Checkpoint.load(self.checkpoint.path)

@@ -2,7 +2,8 @@
 
 Ours alone; the Java broker ignores it. It is deleted as soon as it was read, so that a crash never meets an old
 one, and believed only if nothing has changed since: its own CRC, the ends of the log, the time stamps of the last
-log file, of every topic directory and of every queue's last file. Otherwise recovery takes the long way.
+log file, of every topic directory and of every queue's last file, and earlier files without holes. Otherwise recovery
+takes the long way.
 
     8  magic       8  log min     8  log end   8  last record   8  mtime of the last log file
     8  last store time            4  topics
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cometmq.store.commit_log import CommitLog
-from cometmq.store.consume_queue import ConsumeQueue
+from cometmq.store.consume_queue import ConsumeQueue, looks_full
 from cometmq.store.queue_table import QueueTable
 from cometmq.store.scan_cy import scan_records
 
@@ -129,12 +130,12 @@ def _topics(data: bytes, count: int) -> Iterator[tuple[bytes, tuple[int, list[Ta
 def still_true(tails: Tails, log: CommitLog, table: QueueTable) -> bool:
     """Is everything as it was when the file was written?"""
     try:
-        return _log_unchanged(tails, log) and _queues_unchanged(tails, table)
+        return log_unchanged(tails, log) and _queues_unchanged(tails, table)
     except OSError:
         return False
 
 
-def _log_unchanged(tails: Tails, log: CommitLog) -> bool:
+def log_unchanged(tails: Tails, log: CommitLog) -> bool:
     if not log.files or log.min_offset != tails.log_min:
         return False
     last = log.files[-1]
@@ -163,9 +164,13 @@ def _queues_unchanged(tails: Tails, table: QueueTable) -> bool:
         if os.stat(directory).st_mtime_ns != modified_ns:
             return False
         for tail in queues:
-            status = os.stat(f"{directory}/{tail.queue_id}/{tail.last_start:020d}")
+            path = f"{directory}/{tail.queue_id}"
+            status = os.stat(f"{path}/{tail.last_start:020d}")
             if status.st_mtime_ns != tail.modified_ns or status.st_size != table.file_size:
                 return False
+            for start in range(tail.first_start, tail.last_start, table.file_size):
+                if not looks_full(f"{path}/{start:020d}", table.file_size):
+                    return False
     return True
 
 

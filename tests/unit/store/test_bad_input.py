@@ -64,15 +64,12 @@ CASES: dict[str, tuple[Callable[[Path], object], str, str]] = {
         "consumequeue/TopicA/0/x is not a ConsumeQueue file",
         "move it out of the directory",
     ),
-    "queue file of a wrong length": (
-        lambda root: os.truncate(root / "consumequeue" / "TopicA" / "0" / f"{0:020d}", 100),
-        "TopicA/0/00000000000000000000 has 100 bytes instead of 2000",
+    "queue files of a wrong length, all of them": (
+        lambda root: [
+            os.truncate(path, 1000) for path in (root / "consumequeue").rglob("*") if path.is_file()
+        ],
+        "00000000000000000000 has 1000 bytes instead of 2000",
         "restore the file from a copy",
-    ),
-    "queue file missing": (
-        lambda root: (root / "consumequeue" / "TopicFill" / "0" / f"{2000:020d}").unlink(),
-        "TopicFill/0/00000000000000002000 is missing",
-        "restore it, or delete the whole directory consumequeue",
     ),
     "foreign magic": (
         lambda root: overwrite(log_file(root, 4), 4, b"JUNK"),
