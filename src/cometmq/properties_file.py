@@ -10,14 +10,18 @@ Pure functions over text; who reads and writes the file decides about threads.
 from __future__ import annotations
 
 import difflib
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
+
+from cometmq.errors import ConfigError
 
 BLANKS = " \t\f"
 SEPARATORS = "=:"
 # Java system properties: accepted in the file of a server and kept as text
 SYSTEM_PROPERTY_PREFIXES = ("tls.", "rocketmq.", "com.rocketmq.")
+PORT_MAX = 65535
 NEAREST_CUTOFF = 0.6  # similarity from which a known key is suggested for an unknown one
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _WRITTEN = {"\t": "\\t", "\n": "\\n", "\r": "\\r", "\f": "\\f", "\\": "\\\\"}
@@ -38,10 +42,24 @@ def parse(text: str) -> dict[str, str]:
 
 def parse_bytes(data: bytes) -> dict[str, str]:
     """Properties as a file or a request body holds them: UTF-8, else the ISO-8859-1 of the Java format."""
+    return parse(_text(data))
+
+
+def repeated_keys(data: bytes) -> list[str]:
+    """A sentence for each key that a file sets more than once: of such values only one can be meant."""
+    counts = Counter(_unescape(_split(line)[0]) for line in _logical_lines(_text(data)))
+    return [
+        f"setting {key} stands there {count} times; the last one counts, remove the others"
+        for key, count in counts.items()
+        if count > 1
+    ]
+
+
+def _text(data: bytes) -> str:
     try:
-        return parse(data.decode("utf-8-sig"))
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError:
-        return parse(data.decode("iso-8859-1"))
+        return data.decode("iso-8859-1")
 
 
 def format_properties(properties: Mapping[str, str], comment: str = "") -> str:
@@ -176,6 +194,19 @@ def parse_value(kind: str, text: str) -> bool | int | float | str:
     if kind == "float":
         return float(text)
     return text
+
+
+def odd_value(kind: str, key: str, text: str) -> str | None:
+    """A sentence about text that Java's setters take without a word, and that cannot be what was meant."""
+    if kind == "bool" and text.strip().lower() not in ("true", "false"):
+        return f"setting {key} is {text!r}, which means false; write true or false"
+    return None
+
+
+def check_port(key: str, port: int) -> None:
+    """Sockets take a larger number, and use its last 16 bits."""
+    if not 0 <= port <= PORT_MAX:
+        raise ConfigError(f"{key} is {port}; it must be 1 to {PORT_MAX}, or 0 for any free port.")
 
 
 def format_value(value: object) -> str:

@@ -67,7 +67,7 @@ class Standalone:
         return self.broker.address
 
     async def start(self) -> None:
-        """The broker first: a store in use is found out before anything listens."""
+        """The NameServer first: its port may be any, and the broker must know it. Both or none."""
         address = await self.nameserver.start()
         self.nameserver_address = f"{self.config.host}:{address.rpartition(':')[2]}"
         self.broker.config.namesrv_addr = self.nameserver_address

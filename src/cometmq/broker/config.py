@@ -9,6 +9,7 @@ as it is and shows again in GET_BROKER_CONFIG.
 
 from __future__ import annotations
 
+import ipaddress
 import logging
 import os
 import socket
@@ -17,13 +18,16 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from cometmq.errors import ConfigError
+from cometmq.errors import CometMQError, ConfigError
+from cometmq.net.addresses import parse_address
 from cometmq.net.settings import ServerSettings
 from cometmq.properties_file import (
     SYSTEM_PROPERTY_PREFIXES,
+    check_port,
     format_value,
     named,
     nearest,
+    odd_value,
     parse_value,
     settings_of,
 )
@@ -260,7 +264,7 @@ class BrokerConfig(StoreSettings, ServerSettings):
         """Read the keys of a properties file; what cannot be used is logged and left at its default."""
         config = cls(config_file=config_file)
         for key, text in properties.items():
-            problem = config.set_property(key, text)
+            problem = config.set_property(key, text) or odd_value(_kind_of(key), key, text)
             if problem:
                 log.warning("%s", problem)
         return config
@@ -301,6 +305,7 @@ class BrokerConfig(StoreSettings, ServerSettings):
             max(self.register_name_server_period, REGISTER_PERIOD_MS_MIN), REGISTER_PERIOD_MS_MAX
         )
         self._check_role()
+        self._check_addresses()
         if self.enable_dleger_commit_log:
             self._use_dledger_keys()
         if self.enable_controller_mode:
@@ -346,6 +351,20 @@ class BrokerConfig(StoreSettings, ServerSettings):
         elif self.broker_id <= 0:
             raise ConfigError("A broker with brokerRole=SLAVE needs a brokerId greater than 0.")
 
+    def _check_addresses(self) -> None:
+        check_port("listenPort", self.listen_port)
+        for address in self.nameservers:
+            try:
+                parse_address(address)
+            except CometMQError as error:
+                raise ConfigError(f"namesrvAddr: {error}") from error
+        try:
+            ipaddress.ip_address(self.broker_ip1)
+        except ValueError:
+            raise ConfigError(
+                f"brokerIP1 is {self.broker_ip1!r}; write a numeric address such as 10.0.0.7: message ids hold it."
+            ) from None
+
     @property
     def config_dir(self) -> str:
         return os.path.join(self.store_path_root_dir, "config")
@@ -384,7 +403,7 @@ class BrokerConfig(StoreSettings, ServerSettings):
         values["max_transfer_count_on_message_in_memory"] = self.pull_count_max
         for name, key in DISK_RATIO_PROPERTIES.items():
             if key in self.system_properties:
-                values[name] = round(float(self.system_properties[key]) * 100)
+                values[name] = _percent(key, self.system_properties[key])
         return StoreConfig(**values)
 
 
@@ -393,6 +412,18 @@ SETTINGS = settings_of(BrokerConfig)
 FIELD_OF_KEY: dict[str, str] = {key: setting.name for key, setting in SETTINGS.items()}
 KIND_OF_FIELD: dict[str, str] = {setting.name: setting.kind for setting in SETTINGS.values()}
 ALIASES = {"enableBatchPush": "is_enable_batch_push"}  # the Java setter and the Java field differ
+
+
+def _kind_of(key: str) -> str:
+    setting = SETTINGS.get(key)
+    return setting.kind if setting is not None else ""
+
+
+def _percent(key: str, text: str) -> int:
+    try:
+        return round(float(text) * 100)
+    except (ValueError, OverflowError):
+        raise ConfigError(f"{key} is {text!r}; write a share of the disk such as 0.90.") from None
 
 
 def first_address() -> str:

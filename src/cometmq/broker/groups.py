@@ -13,20 +13,11 @@ from cometmq.clock import Clock, now_ms
 from cometmq.protocol import json_java
 from cometmq.protocol.bodies.group import SubscriptionGroupConfig, SubscriptionGroupWrapper
 from cometmq.protocol.bodies.topic import DataVersion
-from cometmq.protocol.names import SYSTEM_GROUP_PREFIX
+from cometmq.protocol.names import BUILT_IN_GROUPS, SYSTEM_GROUP_PREFIX
 
 log = logging.getLogger(__name__)
 
 GROUPS_FILE = "subscriptionGroup.json"
-BUILT_IN_GROUPS = (
-    "TOOLS_CONSUMER",
-    "FILTERSRV_CONSUMER",
-    "SELF_TEST_C_GROUP",
-    "CID_ONS-HTTP-PROXY",
-    "CID_ONSAPI_PULL",
-    "CID_ONSAPI_PERMISSION",
-    "CID_ONSAPI_OWNER",
-)
 
 
 def _nothing() -> None:

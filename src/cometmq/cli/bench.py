@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from cometmq.cli.connect import add_verb, run_verb, verbs_of
+from cometmq.cli.parser import count
 from cometmq.cli.render import Facts, Output, Progress
 
 if TYPE_CHECKING:
@@ -24,18 +25,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
     verbs = verbs_of(parser)
     send = add_verb(verbs, "send", bench_send, "awaited sends in many tasks")
     _common(send)
-    send.add_argument("--size", type=int, default=1024, help="bytes of a body (1024)")
-    send.add_argument("--tasks", type=int, default=256, help="sends at a time (256)")
-    send.add_argument("--batch", type=int, default=1, help="messages in one request (1)")
+    send.add_argument("--size", type=count, default=1024, help="bytes of a body (1024)")
+    send.add_argument("--tasks", type=count, default=256, help="sends at a time (256)")
+    send.add_argument("--batch", type=count, default=1, help="messages in one request (1)")
     consume = add_verb(verbs, "consume", bench_consume, "a new group reads the topic from its begin")
     _common(consume)
-    consume.add_argument("--concurrency", type=int, default=20)
+    consume.add_argument("--concurrency", type=count, default=20, help="messages in work at a time (20)")
 
 
 def _common(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--topic", default=TOPIC_DEFAULT)
-    parser.add_argument("-c", "--count", type=int, default=100_000, help="messages (100000)")
-    parser.add_argument("--queues", type=int, default=8, help="queues if the topic is made (8)")
+    parser.add_argument("--topic", default=TOPIC_DEFAULT, help=f"({TOPIC_DEFAULT})")
+    parser.add_argument("-c", "--count", type=count, default=100_000, help="messages (100000)")
+    parser.add_argument("--queues", type=count, default=8, help="queues if the topic is made (8)")
 
 
 async def bench_send(client: Client, args: argparse.Namespace) -> Output:

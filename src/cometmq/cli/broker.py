@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +13,8 @@ from cometmq.errors import ConfigError
 
 if TYPE_CHECKING:
     from cometmq.broker.config import BrokerConfig
+
+log = logging.getLogger(__name__)
 
 # What -m of the original prints: the settings people look at first
 IMPORTANT_KEYS = (
@@ -69,14 +72,18 @@ def run(args: argparse.Namespace) -> int:
 def read_config(args: argparse.Namespace) -> BrokerConfig:
     """File first, then -o, then -n."""
     from cometmq.broker.config import BrokerConfig
-    from cometmq.properties_file import parse_bytes
+    from cometmq.properties_file import parse_bytes, repeated_keys
 
     properties: dict[str, str] = {}
     if args.config:
         try:
-            properties = parse_bytes(Path(args.config).read_bytes())
+            data = Path(args.config).read_bytes()
+            properties = parse_bytes(data)
         except (OSError, ValueError) as error:
-            raise ConfigError(f"The configuration {args.config} cannot be read: {error}") from error
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise ConfigError(f"The configuration {args.config} cannot be read: {reason}.") from error
+        for problem in repeated_keys(data):
+            log.warning("%s: %s", args.config, problem)
     properties.update(settings_of(args.settings))
     if args.namesrv:
         properties["namesrvAddr"] = args.namesrv

@@ -9,6 +9,7 @@ import argparse
 import asyncio
 import contextlib
 import signal
+import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -56,5 +57,8 @@ async def _tell(plan: Plan, directory: Path, spark: bool, report: Path | None) -
     with contextlib.suppress(NotImplementedError):  # Windows
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     whole = await Story(plan, Screen(), directory, spark=spark, report=report).tell()
-    say("\nNext:  cometmq standalone   keeps one running; RocketMQ clients find it at 127.0.0.1:9876")
+    command = (
+        sys.argv[0] if sys.argv[0].endswith("cometmq") else "cometmq"
+    )  # as it was called: maybe not in the path
+    say(f"\nNext:  {command} standalone   keeps one running; RocketMQ clients find it at 127.0.0.1:9876")
     return whole

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from cometmq.cli.connect import add_verb, confirm, parse_moment, run_verb, verbs_of
 from cometmq.cli.render import Done, Facts, Listing, Output, Report, moment
+from cometmq.protocol.names import BUILT_IN_GROUPS, SYSTEM_GROUP_PREFIX
 
 if TYPE_CHECKING:
     from cometmq.client.client import Client
@@ -18,6 +19,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     verbs = verbs_of(parser)
     listing = add_verb(verbs, "list", list_groups, "groups with members and lag")
     listing.add_argument("--names", action="store_true", help="only the names (one request instead of many)")
+    listing.add_argument("--system", action="store_true", help="also the groups that every broker has")
 
     show = add_verb(verbs, "show", show_group, "settings, members and subscriptions of a group")
     show.add_argument("group")
@@ -48,7 +50,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 async def list_groups(client: Client, args: argparse.Namespace) -> Output:
-    names = list(await client.admin.groups())
+    names = [name for name in await client.admin.groups() if args.system or not _is_system(name)]
     if args.names:
         return Listing([{"group": name} for name in names])
     rows = []
@@ -64,6 +66,10 @@ async def list_groups(client: Client, args: argparse.Namespace) -> Output:
             }
         )
     return Listing(rows, empty="no groups yet; a group appears with its first member")
+
+
+def _is_system(group: str) -> bool:
+    return group in BUILT_IN_GROUPS or group.startswith(SYSTEM_GROUP_PREFIX)
 
 
 async def show_group(client: Client, args: argparse.Namespace) -> Output:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from cometmq.cli.connect import add_verb, confirm, run_verb, verbs_of
 from cometmq.cli.render import Done, Listing, Output
-from cometmq.errors import ClientError, CometMQError
+from cometmq.errors import BrokerError, ClientError, CometMQError
 from cometmq.protocol.bodies.route import MASTER_ID
+from cometmq.protocol.codes import ResponseCode
 
 if TYPE_CHECKING:
     from cometmq.client.client import Client
@@ -196,7 +197,14 @@ async def _range(client: Client, address: str) -> tuple[int, int] | None:
 
 
 async def switch_master(client: Client, args: argparse.Namespace) -> Output:
-    status = await client.admin.switch_master(args.broker, args.to)
+    try:
+        status = await client.admin.switch_master(args.broker, args.to)
+    except BrokerError as error:
+        if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+            raise ClientError(
+                f"The group {args.broker!r} does not elect its master; that takes enableControllerMode=true."
+            ) from error
+        raise
     master = f"replica {status['master']} at {status['masterAddress']}"
     return Done(
         f"{args.broker}: {master} is master in epoch {status['epoch']}",

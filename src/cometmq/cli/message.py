@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cometmq.cli.connect import add_verb, parse_moment, parse_pairs, run_verb, verbs_of
+from cometmq.cli.parser import amount, count
 from cometmq.cli.render import Done, Facts, Listing, Output, Progress, Report, body_text, moment
 
 if TYPE_CHECKING:
@@ -34,9 +35,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     send.add_argument("--tag")
     send.add_argument("--key", action="append", default=[], help="may be given several times")
     send.add_argument("--property", action="append", default=[], metavar="NAME=VALUE")
-    send.add_argument("--delay-level", type=int, default=0, help="1 to 18: 1s 5s 10s 30s 1m ... 2h")
+    send.add_argument("--delay-level", type=amount, default=0, help="1 to 18: 1s 5s 10s 30s 1m ... 2h")
     send.add_argument("--ordering-key", help="messages of one key stay in order")
-    send.add_argument("-c", "--count", type=int, default=1, help="send it so many times")
+    send.add_argument("-c", "--count", type=count, default=1, help="send it so many times")
 
     tail = add_verb(verbs, "tail", tail_topic, "print messages as they come")
     tail.add_argument("topic")
@@ -44,7 +45,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--from", dest="start", default="end", help="begin, end, -N (last N of each queue) or a time"
     )
     tail.add_argument("--tag", default="*", help="only these tags: 'a || b'")
-    tail.add_argument("-c", "--count", type=int, help="stop after so many")
+    tail.add_argument("-c", "--count", type=count, help="stop after so many")
     tail.add_argument("--no-wait", action="store_true", help="stop when everything there was printed")
     tail.add_argument("--bodies", action="store_true", help="print only the bodies, one per line")
 
@@ -55,7 +56,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     query = add_verb(verbs, "query", query_messages, "messages by key")
     query.add_argument("topic")
     query.add_argument("key")
-    query.add_argument("--max", type=int, default=32)
+    query.add_argument("--max", type=count, default=32, help="at most so many (32)")
 
 
 async def send_message(client: Client, args: argparse.Namespace) -> Output:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 
+from cometmq.cli.parser import port
 from cometmq.cli.server import add_server_options, add_setting_option, say, serve, settings_of
+
+log = logging.getLogger(__name__)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-c", "--config", metavar="FILE", help="properties file (namesrv.conf)")
     parser.add_argument("--host", metavar="HOST", help="address to listen on (default: all)")
-    parser.add_argument("--port", type=int, metavar="PORT", help="port to listen on (9876; 0: any)")
+    parser.add_argument("--port", type=port, metavar="PORT", help="port to listen on (9876; 0: any)")
     parser.add_argument("-p", "--print-config", action="store_true", help="print every setting and exit")
     add_setting_option(parser)
     add_server_options(parser)
@@ -22,6 +26,7 @@ def run(args: argparse.Namespace) -> int:
     from cometmq.metrics.service import NameServerMetrics
     from cometmq.nameserver.config import NameServerConfig
     from cometmq.nameserver.server import NameServer
+    from cometmq.properties_file import check_port
 
     set_up_logging(args.log_level, as_json=args.log_json)
     config = NameServerConfig.from_file(args.config) if args.config else NameServerConfig()
@@ -30,7 +35,8 @@ def run(args: argparse.Namespace) -> int:
     if args.port is not None:
         config.listen_port = args.port
     for problem in config.update(settings_of(args.settings)):
-        print(f"cometmq nameserver: {problem}")
+        log.warning("%s", problem)
+    check_port("listenPort", config.listen_port)
     if args.print_config:
         for key, value in sorted(config.as_properties().items()):
             print(f"{key}={value}")

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NoReturn
 
 EXIT_USAGE = 2
+PORT_MAX = 65535
 VERB = "VERB"  # how the help calls the second word of a command
 
 
@@ -42,6 +43,33 @@ class Parser(argparse.ArgumentParser):
         for action in self._actions:
             if isinstance(action, argparse._SubParsersAction):
                 yield from action.choices.items()
+
+
+def port(text: str) -> int:
+    """A type for options: sockets take a larger number, and use its last 16 bits."""
+    return _whole(text, 0, PORT_MAX)
+
+
+def count(text: str) -> int:
+    """A type for options: at least one."""
+    return _whole(text, 1)
+
+
+def amount(text: str) -> int:
+    """A type for options: none, or more."""
+    return _whole(text, 0)
+
+
+def _whole(text: str, least: int, most: int | None = None) -> int:
+    """argparse shows the text of an ArgumentTypeError as it is."""
+    limits = f"at least {least}" if most is None else f"{least} to {most}"
+    try:
+        number = int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number; give {limits}") from None
+    if number < least or (most is not None and number > most):
+        raise argparse.ArgumentTypeError(f"it cannot be {number}; give {limits}")
+    return number
 
 
 def _options(parsers: Iterable[argparse.ArgumentParser]) -> list[str]:

@@ -17,6 +17,7 @@ import sys
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
+from cometmq.cli.parser import port
 from cometmq.errors import ConfigError
 from cometmq.logging_setup import LEVELS, set_up_logging
 
@@ -37,7 +38,7 @@ class Server(Protocol):
 def add_server_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--metrics-port",
-        type=int,
+        type=port,
         metavar="PORT",
         help="serve Prometheus metrics and health on this port (0: any)",
     )

@@ -8,10 +8,19 @@ import time
 from pathlib import Path
 
 from cometmq.broker.config import LISTEN_PORT_DEFAULT
+from cometmq.cli.parser import port
 from cometmq.cli.server import add_server_options, add_setting_option, say, serve, settings_of
+from cometmq.errors import ConfigError
 from cometmq.nameserver.config import LISTEN_PORT_DEFAULT as NAMESERVER_PORT_DEFAULT
 
 STORE_DEFAULT = Path("~") / ".cometmq" / "store"
+# Keys that options set here; given with -o they would have no effect.
+OPTION_OF_KEY = {
+    "listenPort": "--port",
+    "bindAddress": "--host",
+    "storePathRootDir": "--store",
+    "namesrvAddr": "--nameserver-port",
+}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -20,13 +29,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--port",
-        type=int,
+        type=port,
         default=LISTEN_PORT_DEFAULT,
         help=f"port of the broker ({LISTEN_PORT_DEFAULT}; 0: any)",
     )
     parser.add_argument(
         "--nameserver-port",
-        type=int,
+        type=port,
         default=NAMESERVER_PORT_DEFAULT,
         help=f"port of the NameServer ({NAMESERVER_PORT_DEFAULT}; 0: any)",
     )
@@ -44,12 +53,17 @@ def run(args: argparse.Namespace) -> int:
     from cometmq.standalone import Standalone, StandaloneConfig
 
     set_up_logging(args.log_level, as_json=args.log_json)
+    settings = settings_of(args.settings)
+    for key in settings.keys() & OPTION_OF_KEY.keys():
+        raise ConfigError(
+            f"A standalone broker takes {key} from {OPTION_OF_KEY[key]}; use that instead of -o."
+        )
     config = StandaloneConfig(
         store=str(Path(args.store).expanduser()),
         host=args.host,
         port=args.port,
         nameserver_port=args.nameserver_port,
-        settings=settings_of(args.settings),
+        settings=settings,
     )
     standalone = Standalone(config)
     metrics = StandaloneMetrics(standalone, args.metrics_host, args.metrics_port)

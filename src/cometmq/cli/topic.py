@@ -41,6 +41,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 async def list_topics(client: Client, args: argparse.Namespace) -> Output:
+    if args.cluster is not None:
+        await client.admin.masters(
+            args.cluster
+        )  # a cluster that does not exist is an error, not an empty one
     names = await client.admin.topics(args.cluster, system=args.system)
     return Listing(
         [{"topic": name} for name in names],

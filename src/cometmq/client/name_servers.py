@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import random
 import urllib.error
 import urllib.request
@@ -72,10 +73,10 @@ class NameServers:
             try:
                 return await self._invoke(address, command, timeout_ms)
             except (ConnectionLost, Timeout, OSError) as error:
-                errors.append(f"{address}: {error}")
+                errors.append(f"{address}: {_reason(error)}")
                 self._chosen += 1
         raise ConnectionLost(
-            f"no NameServer answers ({'; '.join(errors)}); check the address and that it is running"
+            f"no NameServer answers ({'; '.join(errors)}); check the address, or start one: cometmq standalone"
         )
 
     async def discover(self) -> None:
@@ -85,6 +86,14 @@ class NameServers:
             self.update(parse_name_servers(text))
         except (OSError, CometMQError, ValueError) as error:
             log.warning("discovery of NameServers at %s failed: %s", discovery_url(self._settings), error)
+
+
+def _reason(error: Exception) -> str:
+    """What the system said, if it said something: 'Connection refused'."""
+    cause = error if isinstance(error, OSError) and error.errno else error.__cause__
+    if isinstance(cause, OSError) and cause.errno:
+        return os.strerror(cause.errno) if cause.errno > 0 else cause.strerror or str(cause)
+    return str(error)
 
 
 def discovery_url(settings: Settings) -> str:

@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 
+from cometmq.errors import ConfigError
 from cometmq.metrics.exposition import CONTENT_TYPE, Family, render
 
 log = logging.getLogger(__name__)
@@ -39,9 +40,15 @@ class MetricsServer:
         self.port = 0
 
     async def start(self, host: str, port: int) -> int:
-        self._server = await asyncio.start_server(
-            self._serve, host or None, port, limit=REQUEST_SIZE_MAX, reuse_address=True
-        )
+        try:
+            self._server = await asyncio.start_server(
+                self._serve, host or None, port, limit=REQUEST_SIZE_MAX, reuse_address=True
+            )
+        except OSError as error:
+            raise ConfigError(
+                f"Metrics cannot be served at {host or '*'}:{port} ({error.strerror or error}); "
+                "choose another --metrics-port or --metrics-host."
+            ) from error
         self.port = self._server.sockets[0].getsockname()[1]
         return self.port
 

@@ -23,6 +23,7 @@ from cometmq.properties_file import (
     as_properties,
     format_properties,
     parse_bytes,
+    repeated_keys,
 )
 
 log = logging.getLogger(__name__)
@@ -55,11 +56,13 @@ class NameServerConfig(ServerSettings):
     def from_file(cls, path: str | os.PathLike[str]) -> Self:
         """Read a properties file; it becomes ``configStorePath``, the file that updates rewrite."""
         try:
-            properties = parse_bytes(Path(path).read_bytes())
+            data = Path(path).read_bytes()
+            properties = parse_bytes(data)
         except (OSError, BadProperties) as error:
-            raise ConfigError(f"The configuration {os.fspath(path)} cannot be read: {error}") from error
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise ConfigError(f"The configuration {os.fspath(path)} cannot be read: {reason}.") from error
         config = cls()
-        for warning in config.update(properties):
+        for warning in repeated_keys(data) + config.update(properties):
             log.warning("%s: %s", os.fspath(path), warning)
         config.config_store_path = os.path.abspath(path)
         return config

@@ -11,11 +11,12 @@ from cometmq.broker.filter_data import (
     FilterData,
     compile_expression,
 )
-from cometmq.broker.groups import BUILT_IN_GROUPS, SubscriptionGroups
+from cometmq.broker.groups import SubscriptionGroups
 from cometmq.protocol import json_java
 from cometmq.protocol.bodies.group import SubscriptionGroupConfig
 from cometmq.protocol.bodies.heartbeat import SubscriptionData
 from cometmq.protocol.filters.bloom import BloomFilter
+from cometmq.protocol.names import BUILT_IN_GROUPS
 
 
 class ManualClock:
