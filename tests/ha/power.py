@@ -65,16 +65,20 @@ class PoweredGroup(GroupProcesses):
 
     def _lose(self, number: int) -> int:
         self._boots[number] += 1
-        store, shadow = self.store(number), self.shadow(number)
-        shadow.mkdir(exist_ok=True)
-        undone = _apply_some_names(store.resolve(), shadow)
-        _restore(store, shadow, undone)
-        _lose_names(store, shadow)
-        paths = (_files(store) | _files(shadow)) - undone
-        lost = sum(_lose_pages(store, shadow, path) for path in paths)
-        shutil.rmtree(shadow)
-        shutil.copytree(store, shadow)  # all of this is on disk now
-        return lost
+        return lose_power(self.store(number), self.shadow(number))
+
+
+def lose_power(store: Path, shadow: Path) -> int:
+    """The process has ended; its files become what a disk may have of them. How many pages are lost."""
+    shadow.mkdir(exist_ok=True)
+    undone = _apply_some_names(store.resolve(), shadow)
+    _restore(store, shadow, undone)
+    _lose_names(store, shadow)
+    paths = (_files(store) | _files(shadow)) - undone
+    lost = sum(_lose_pages(store, shadow, path) for path in paths)
+    shutil.rmtree(shadow)
+    shutil.copytree(store, shadow)  # all of this is on disk now
+    return lost
 
 
 def _files(root: Path) -> set[Path]:
