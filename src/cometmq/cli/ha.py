@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,7 +48,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add = add_verb(verbs, "add", add_replica, "write the settings of a new replica of a group")
     add.add_argument("broker", help="name of the group")
     add.add_argument("--id", type=int, required=True, help="its number, never used before in the group")
-    add.add_argument("--store", required=True, metavar="DIR", help="an empty directory for its store")
+    add.add_argument(
+        "--store", required=True, type=os.path.abspath, metavar="DIR", help="an empty directory for its store"
+    )
     add.add_argument("--port", type=int, required=True, help="its listenPort")
     add.add_argument(
         "--output", metavar="FILE", help="where to write them (default: broker.conf in the store)"
@@ -131,12 +134,12 @@ def _elected_group(name: str, replicas: list[dict[str, Any]]) -> list[dict[str, 
                 "role": _role(found),
                 "address": found["address"] if found else "no answer",
                 "epoch": found["epoch"] if found else None,
-                "in sync": "yes" if number in best["syncSet"] else "no",
+                "in sync": number in best["syncSet"],
                 "log to": found["maxOffset"] if found else None,
                 "confirmed": found["confirmOffset"] if found else None,
                 "behind bytes": lag.get("lagBytes"),
                 "behind s": _behind_s(lag, answers=found is not None),
-                "lease": ("yes" if found["lease"] else "no") if found and found["role"] == "MASTER" else None,
+                "lease": bool(found["lease"]) if found and found["role"] == "MASTER" else None,
             }
         )
     return rows

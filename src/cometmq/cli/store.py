@@ -41,6 +41,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     dump = _command(
         commands, "dump", "messages as JSON lines, in the order of the log or of a topic's queues"
     )
+    dump.add_argument("--json", action="store_true", help="as always: JSON lines")
     dump.add_argument("--topic", help="only this topic, queue by queue")
     dump.add_argument("--queue", type=int, metavar="ID", help="only this queue of the topic")
     dump.add_argument(

@@ -337,7 +337,8 @@ class Instance:
         try:
             self.broker_versions[address] = await self.brokers.heartbeat(address, body)
         except CometMQError as error:
-            log.warning("heartbeat to %s failed: %s", address, error)
+            if not self._closed:  # closing cuts off what is under way
+                log.warning("heartbeat to %s failed: %s", address, error)
 
     def heartbeat_data(self) -> HeartbeatData:
         return HeartbeatData(

@@ -24,12 +24,12 @@ def test_roles_epochs_and_lags_are_shown() -> None:
     assert [
         (row["id"], row["role"], row["in sync"], row["behind bytes"], row["behind s"]) for row in rows
     ] == [
-        (1, "master", "yes", None, None),
-        (2, "follower", "yes", 100, 0.0),
-        (3, None, "no", 500, 2.5),
+        (1, "master", True, None, None),
+        (2, "follower", True, 100, 0.0),
+        (3, None, False, 500, 2.5),
     ]
     assert rows[2]["address"] == "no answer"
-    assert rows[0]["lease"] == "yes"
+    assert rows[0]["lease"] is True
 
 
 def test_the_view_of_the_highest_epoch_counts() -> None:
@@ -37,4 +37,4 @@ def test_the_view_of_the_highest_epoch_counts() -> None:
     new = replica(2, "MASTER", epoch=4, syncSet=[2, 3], setVersion=11)
     rows = _elected_group("G", [old, new])
     assert [row["role"] for row in rows] == ["master (fenced)", "master", None]
-    assert [row["in sync"] for row in rows] == ["no", "yes", "yes"]
+    assert [row["in sync"] for row in rows] == [False, True, True]
