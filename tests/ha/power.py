@@ -98,12 +98,19 @@ def _apply_some_names(store: Path, shadow: Path) -> set[Path]:
     for number, line in enumerate(lines):
         kind, *names = line.split("\t")
         paths = [Path(name).relative_to(store) for name in names if name.startswith(str(store))]
+        if kind.islower() and not _was_done(kind, [store / path for path in paths]):
+            continue  # killed before the call
         if number >= count:
             undone.update(paths)
         else:
-            _apply(kind, [shadow / path for path in paths])
+            _apply(kind.upper(), [shadow / path for path in paths])
     pending.unlink(missing_ok=True)
     return undone
+
+
+def _was_done(kind: str, paths: list[Path]) -> bool:
+    """The last thing that a process did: did it get there?"""
+    return paths[1].exists() if kind == "l" else not paths[0].exists()
 
 
 def _apply(kind: str, paths: list[Path]) -> None:

@@ -3,6 +3,7 @@
  * SHIM_ROOT    directory that is watched (a store)
  * SHIM_SHADOW  what a loss of power would surely leave of it: file contents as of their last sync, names as of the
  *              last sync of their directory. Renames and removals before that wait in SHIM_SHADOW.pending.
+ * SHIM_KILL_AT the process is killed when it has come to so many moments: before and after each call that is watched
  * SHIM_EIO     file; when it is there, the next sync of a path that contains its text fails with EIO, once.
  *
  * Contents are copied before the real sync: what is written while it runs is not promised by it.
@@ -15,6 +16,7 @@
 #include <ftw.h>
 #include <limits.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,8 +31,9 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static char root[PATH_MAX], shadow[PATH_MAX], trigger[PATH_MAX];
-static char *pending[PENDING_MAX]; /* "R\told\tnew", "L\told\tnew" (a hard link) or "U\tpath" */
+static char *pending[PENDING_MAX]; /* "R\told\tnew", "L\told\tnew" (a hard link) or "U\tpath"; small: not done yet */
 static int pending_count;
+static int moments_left; /* 0: for ever */
 
 static int (*real_fsync)(int), (*real_fdatasync)(int), (*real_syncfs)(int);
 static int (*real_msync)(void *, size_t, int);
@@ -59,8 +62,13 @@ __attribute__((constructor)) static void begin(void) {
     real_unlinkat = dlsym(RTLD_NEXT, "unlinkat");
     if (getenv("SHIM_ROOT")) snprintf(root, sizeof root, "%s", getenv("SHIM_ROOT"));
     if (getenv("SHIM_SHADOW")) snprintf(shadow, sizeof shadow, "%s", getenv("SHIM_SHADOW"));
+    if (getenv("SHIM_KILL_AT")) moments_left = atoi(getenv("SHIM_KILL_AT"));
     if (getenv("SHIM_EIO")) snprintf(trigger, sizeof trigger, "%s", getenv("SHIM_EIO"));
     if (*shadow) load_pending();
+}
+
+static void moment(void) {
+    if (moments_left && __sync_sub_and_fetch(&moments_left, 1) == 0) kill(getpid(), SIGKILL);
 }
 
 static int watched(const char *path) {
@@ -169,6 +177,14 @@ static void note(char *what) {
     save_pending();
 }
 
+static void last_is_done(int done) {
+    if (done)
+        pending[pending_count - 1][0] -= 'a' - 'A';
+    else
+        free(pending[--pending_count]);
+    save_pending();
+}
+
 static void apply(char *what) {
     char from[LONG_PATH], to[LONG_PATH], copy[2 * LONG_PATH];
     snprintf(copy, sizeof copy, "%s", what);
@@ -270,6 +286,7 @@ static int synced(int fd, int (*real)(int)) {
     char path[PATH_MAX];
     struct stat status;
     if (!path_of(fd, path)) return real(fd);
+    moment();
     pthread_mutex_lock(&lock);
     int broken = fails(path);
     if (!broken && *shadow && fstat(fd, &status) == 0) {
@@ -285,7 +302,9 @@ static int synced(int fd, int (*real)(int)) {
         errno = EIO;
         return -1;
     }
-    return real(fd);
+    int result = real(fd);
+    moment();
+    return result;
 }
 
 int fsync(int fd) { return synced(fd, real_fsync); }
@@ -334,49 +353,44 @@ int syncfs(int fd) {
     return real_syncfs(fd);
 }
 
-int rename(const char *old, const char *new) {
+/* Noted before it is done, in small letters, and again when it is: whoever is killed in between leaves a trace. */
+static int two_names(int (*real)(const char *, const char *), char kind, const char *old, const char *new) {
     char from[PATH_MAX], to[PATH_MAX], line[2 * LONG_PATH];
-    int result = real_rename(old, new);
     absolute(AT_FDCWD, old, from);
     absolute(AT_FDCWD, new, to);
-    if (result == 0 && *shadow && watched(to)) {
-        pthread_mutex_lock(&lock);
-        snprintf(line, sizeof line, "R\t%s\t%s", from, to);
-        note(line);
-        pthread_mutex_unlock(&lock);
-    }
+    if (!*shadow || !watched(to)) return real(old, new);
+    moment();
+    pthread_mutex_lock(&lock);
+    snprintf(line, sizeof line, "%c\t%s\t%s", kind, from, to);
+    note(line);
+    moment();
+    int result = real(old, new), error = errno;
+    moment();
+    last_is_done(result == 0);
+    pthread_mutex_unlock(&lock);
+    moment();
+    errno = error;
     return result;
 }
 
-int link(const char *old, const char *new) {
-    char from[PATH_MAX], to[PATH_MAX], line[2 * LONG_PATH];
-    int result = real_link(old, new);
-    absolute(AT_FDCWD, old, from);
-    absolute(AT_FDCWD, new, to);
-    if (result == 0 && *shadow && watched(to)) {
-        pthread_mutex_lock(&lock);
-        snprintf(line, sizeof line, "L\t%s\t%s", from, to);
-        note(line);
-        pthread_mutex_unlock(&lock);
-    }
-    return result;
-}
+int rename(const char *old, const char *new) { return two_names(real_rename, 'r', old, new); }
+int link(const char *old, const char *new) { return two_names(real_link, 'l', old, new); }
 
-static int removed(int result, int directory, const char *name) {
+static int removed(int directory, const char *name, int flags) {
     char path[PATH_MAX], line[2 * LONG_PATH];
     absolute(directory, name, path);
-    if (result == 0 && *shadow && watched(path)) {
-        pthread_mutex_lock(&lock);
-        snprintf(line, sizeof line, "U\t%s", path);
-        note(line);
-        pthread_mutex_unlock(&lock);
-    }
+    if (!*shadow || !watched(path) || flags & AT_REMOVEDIR) return real_unlinkat(directory, name, flags);
+    moment();
+    pthread_mutex_lock(&lock);
+    snprintf(line, sizeof line, "u\t%s", path);
+    note(line);
+    int result = real_unlinkat(directory, name, flags), error = errno;
+    last_is_done(result == 0);
+    pthread_mutex_unlock(&lock);
+    moment();
+    errno = error;
     return result;
 }
 
-int unlink(const char *path) { return removed(real_unlink(path), AT_FDCWD, path); }
-
-int unlinkat(int directory, const char *name, int flags) {
-    int result = real_unlinkat(directory, name, flags);
-    return flags & AT_REMOVEDIR ? result : removed(result, directory, name);
-}
+int unlink(const char *path) { return removed(AT_FDCWD, path, 0); }
+int unlinkat(int directory, const char *name, int flags) { return removed(directory, name, flags); }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -16,10 +17,13 @@ from ha.shim import library, unavailable
 from cometmq.errors import StoreError
 from cometmq.store.json_files import JsonFile
 
-pytestmark = pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "there is a compiler")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "there is a compiler"),
+]
 
-LOSSES = int(os.environ.get("HA_TIMES", "1")) * 12
-SAVES_MAX = 40
+TIMES = int(os.environ.get("HA_TIMES", "1"))
+MOMENTS_MAX = 45  # before, during and after each system call of three saves
 
 # Texts grow and shrink, over several pages: a mixture of two of them is none.
 WRITER = """
@@ -35,17 +39,14 @@ while True:
 """
 
 
-def save_until_killed(store: Path, shadow: Path, how: str) -> int:
+def save_until_killed(store: Path, shadow: Path, how: str, moment: int) -> int:
     """The last number that was saved before the process was killed, in the middle of something."""
-    environment = {**os.environ, "LD_PRELOAD": str(library())}
+    environment = {**os.environ, "LD_PRELOAD": str(library()), "SHIM_KILL_AT": str(moment)}
     environment |= {"SHIM_ROOT": str(store), "SHIM_SHADOW": str(shadow)}
     command = [sys.executable, "-c", WRITER, str(store / "config" / "subscriptionGroup.json"), how]
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        for _ in range(random.randint(1, SAVES_MAX)):
-            last = int(process.stdout.readline())
-        process.kill()
-        return max([last, *map(int, process.stdout.read().split())])
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, timeout=60, check=False)
+    assert done.returncode == -signal.SIGKILL
+    return max(map(int, done.stdout.split()), default=0)
 
 
 def saved_number(store: Path) -> int:
@@ -56,10 +57,12 @@ def saved_number(store: Path) -> int:
 def test_a_saved_file_survives_any_loss_of_power(tmp_path: Path) -> None:
     store, shadow = (tmp_path / "store").resolve(), tmp_path.resolve() / "shadow"
     store.mkdir()
-    for _ in range(LOSSES):
-        last = save_until_killed(store, shadow, "synced")
+    before = 0
+    for moment in [*range(1, MOMENTS_MAX)] * TIMES:
+        last = max(before, save_until_killed(store, shadow, "synced", moment))
         lose_power(store, shadow)
-        assert last <= saved_number(store) <= last + 1
+        before = saved_number(store)
+        assert last <= before <= last + 1, moment
 
 
 def test_a_file_that_is_not_synced_does_not(tmp_path: Path) -> None:
@@ -67,7 +70,7 @@ def test_a_file_that_is_not_synced_does_not(tmp_path: Path) -> None:
     for number in range(100):
         store, shadow = (tmp_path / f"{number}").resolve(), tmp_path.resolve() / f"{number}-shadow"
         store.mkdir()
-        last = save_until_killed(store, shadow, "careless")
+        last = save_until_killed(store, shadow, "careless", random.randint(1, MOMENTS_MAX))
         lose_power(store, shadow)
         try:
             if saved_number(store) < last:
