@@ -31,7 +31,13 @@ def extensions() -> list[Extension]:
         )
         for path in sorted(Path("src").rglob("*_cy.py"))
     ]
-    directives = {"language_level": 3, "boundscheck": False, "wraparound": False, "cdivision": True}
+    directives = {
+        "language_level": 3,
+        "boundscheck": False,
+        "wraparound": False,
+        "cdivision": True,
+        "warn.unreachable": False,  # the Python branch behind `if cython.compiled: return ...`
+    }
     compiled = cythonize(modules, build_dir="build/cython", compiler_directives=directives, quiet=True)
     for module in compiled:  # cythonize makes new objects and forgets this
         module.optional = os.environ.get("COMETMQ_REQUIRE_EXT") != "1"

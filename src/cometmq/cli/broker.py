@@ -81,7 +81,9 @@ def read_config(args: argparse.Namespace) -> BrokerConfig:
             properties = parse_bytes(data)
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else error
-            raise ConfigError(f"The configuration {args.config} cannot be read: {reason}.") from error
+            raise ConfigError(
+                f"The configuration {args.config} cannot be read: {reason}; without -c the defaults count."
+            ) from error
         for problem in repeated_keys(data):
             log.warning("%s: %s", args.config, problem)
     properties.update(settings_of(args.settings))

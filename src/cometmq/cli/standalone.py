@@ -58,8 +58,11 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError(
             f"A standalone broker takes {key} from {OPTION_OF_KEY[key]}; use that instead of -o."
         )
+    store = Path(args.store).expanduser()
+    if store.exists() and not store.is_dir():
+        raise ConfigError(f"The store {store} is no directory; choose another --store.")
     config = StandaloneConfig(
-        store=str(Path(args.store).expanduser()),
+        store=str(store),
         host=args.host,
         port=args.port,
         nameserver_port=args.nameserver_port,

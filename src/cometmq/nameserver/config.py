@@ -60,7 +60,9 @@ class NameServerConfig(ServerSettings):
             properties = parse_bytes(data)
         except (OSError, BadProperties) as error:
             reason = error.strerror if isinstance(error, OSError) else error
-            raise ConfigError(f"The configuration {os.fspath(path)} cannot be read: {reason}.") from error
+            raise ConfigError(
+                f"The configuration {os.fspath(path)} cannot be read: {reason}; without -c the defaults count."
+            ) from error
         config = cls()
         for warning in repeated_keys(data) + config.update(properties):
             log.warning("%s: %s", os.fspath(path), warning)

@@ -29,7 +29,13 @@ class KvConfig:
 
     def load(self) -> None:
         """Read the file, or its backup when the file is damaged. Blocking, before the server starts."""
-        found = read_with_backup(self._path)
+        try:
+            found = read_with_backup(self._path)
+        except OSError as error:
+            raise ConfigError(
+                f"The KV configuration {self._path} cannot be read ({error.strerror}): choose another kvConfigPath, "
+                "or give the user of the NameServer the right to read there."
+            ) from error
         for name, content in found:
             try:
                 self._table = _decode(content)

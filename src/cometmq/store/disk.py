@@ -8,10 +8,13 @@ back when a look finds no more than ``warning``. Loop thread; asking the file sy
 from __future__ import annotations
 
 import enum
+import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
+
+log = logging.getLogger(__name__)
 
 MAX_USED_PERCENT_RANGE = (10, 95)  # of diskMaxUsedSpaceRatio; values outside are moved to the edge
 UNKNOWN_PERCENT = -1
@@ -69,7 +72,8 @@ class DiskWatch:
 
     def look(self) -> bool:
         """Set or clear ``full`` by the warning level alone."""
-        self.full = max(self.percents()) > self.levels.warning
+        highest = max(self.percents())
+        self._be_full(highest > self.levels.warning, highest)
         return self.full
 
     def need(self) -> SpaceNeed:
@@ -77,11 +81,25 @@ class DiskWatch:
         percents = self.percents()
         highest = max(percents)
         if highest > self.levels.warning:
-            self.full = True
+            self._be_full(True, highest)
         elif highest <= self.levels.clean_forcibly:
-            self.full = False
+            self._be_full(False, highest)
         if highest > self.levels.clean_forcibly:
             return SpaceNeed.ANY_NOW
         if highest > self.levels.max_used or min(percents) < 0:
             return SpaceNeed.EXPIRED_NOW
         return SpaceNeed.NONE
+
+    def _be_full(self, full: bool, percent: int) -> None:
+        if full == self.full:
+            return
+        self.full = full
+        if full:
+            log.error(
+                "the disk is %d %% full, above %d %%: messages are refused until there is space path=%s",
+                percent,
+                self.levels.warning,
+                self._paths[0],
+            )
+        else:
+            log.warning("the disk is %d %% full: messages are taken again path=%s", percent, self._paths[0])

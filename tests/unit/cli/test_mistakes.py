@@ -72,8 +72,16 @@ def test_a_wrong_word_is_answered_with_the_nearest_right_one(
         ("topic list", "127.0.0.1:1: Connection refused); check the address, or start one"),
         ("topic list -n nonsense", "write host:port"),
         ("message send t --file /no/such/file", "No such file or directory: /no/such/file"),
-        ("broker -c /no/such.conf", "/no/such.conf cannot be read: No such file or directory."),
-        ("nameserver -c /no/such.conf", "/no/such.conf cannot be read: No such file or directory."),
+        ("broker -c /no/such.conf", "/no/such.conf cannot be read: No such file or directory; without -c"),
+        (
+            "nameserver -c /no/such.conf",
+            "/no/such.conf cannot be read: No such file or directory; without -c",
+        ),
+        (
+            "nameserver --port 0 -o kvConfigPath=/dev/null/kv",
+            "(Not a directory): choose another kvConfigPath",
+        ),
+        ("standalone --store /dev/null", "/dev/null is no directory; choose another --store"),
         ("broker -o listenPort=70000", "listenPort is 70000; it must be 1 to 65535, or 0"),
         ("nameserver -o listenPort=70000", "listenPort is 70000; it must be 1 to 65535, or 0"),
         ("broker -o listenPort", "'listenPort' is not of the form key=value"),

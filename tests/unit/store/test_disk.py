@@ -31,16 +31,21 @@ def test_space_reserved_for_root_is_not_usable(
     assert used_percent(tmp_path) == percent
 
 
-def test_the_fuller_of_two_disks_decides(tmp_path: Path) -> None:
+def test_the_fuller_of_two_disks_decides(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     percents = {tmp_path / "log": 20, tmp_path / "queues": 80}
     watch = DiskWatch(tmp_path / "log", tmp_path / "queues", DiskLevels(), percents.__getitem__)
     assert watch.need() is SpaceNeed.EXPIRED_NOW
     percents[tmp_path / "queues"] = 91
     assert watch.need() is SpaceNeed.ANY_NOW
     assert watch.full
+    percents[tmp_path / "queues"] = 92
+    assert watch.look()
     percents[tmp_path / "queues"] = 70
     assert watch.need() is SpaceNeed.NONE
     assert not watch.full
+    refused, taken = [record.getMessage() for record in caplog.records]
+    assert "91 % full, above 90 %: messages are refused" in refused
+    assert "70 % full: messages are taken again" in taken
 
 
 def test_max_used_is_kept_between_10_and_95() -> None:
