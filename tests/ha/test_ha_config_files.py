@@ -46,7 +46,7 @@ def save_until_killed(store: Path, shadow: Path, how: str, moment: int) -> int:
     command = [sys.executable, "-c", WRITER, str(store / "config" / "subscriptionGroup.json"), how]
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, timeout=60, check=False)
     assert done.returncode == -signal.SIGKILL
-    return max(map(int, done.stdout.split()), default=0)
+    return max(map(int, done.stdout.split(b"\n")[:-1]), default=0)
 
 
 def saved_number(store: Path) -> int:
