@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, Unpack
 
 from cometmq.client.app import EXIT_FAILED, EXIT_OK, Handlers, on_signals
@@ -18,6 +17,7 @@ from cometmq.client.consumer.push import Consumer
 from cometmq.client.consumer.stream import Stream
 from cometmq.client.instance import Instance
 from cometmq.client.isolation import IsolatedSettler, hop, isolated
+from cometmq.client.lifetime import Lifetime
 from cometmq.client.loop_thread import LoopThread
 from cometmq.client.producer import Producer
 from cometmq.client.settings import Settings
@@ -42,7 +42,7 @@ class _Child(Protocol):
     async def aclose(self) -> None: ...
 
 
-class Client:
+class Client(Lifetime):
     """A client of a RocketMQ 4.9 or CometMQ cluster.
 
     ``name_servers`` is ``"host:9876"``, several joined by ``;`` or in a list; without it ``NAMESRV_ADDR`` of the
@@ -102,15 +102,6 @@ class Client:
             await self._on_network(instance.close())
         if thread is not None:
             await asyncio.to_thread(thread.close)
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()
 
     @property
     def instance(self) -> Instance:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import random
+import socket
 import urllib.error
 import urllib.request
 from collections.abc import Awaitable, Callable, Iterable
@@ -89,11 +89,11 @@ class NameServers:
 
 
 def _reason(error: Exception) -> str:
-    """What the system said, if it said something: 'Connection refused'."""
-    cause = error if isinstance(error, OSError) and error.errno else error.__cause__
-    if isinstance(cause, OSError) and cause.errno:
-        return os.strerror(cause.errno) if cause.errno > 0 else cause.strerror or str(cause)
-    return str(error)
+    """In two words, if it is one of the two usual mistakes: nobody listens there, or there is no such host."""
+    cause = error.__cause__
+    if isinstance(cause, ConnectionRefusedError):
+        return "Connection refused"
+    return (cause.strerror if isinstance(cause, socket.gaierror) else None) or str(error)
 
 
 def discovery_url(settings: Settings) -> str:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cometmq.client import failover
 from cometmq.client.instance import Instance
+from cometmq.client.lifetime import Lifetime
 from cometmq.client.outgoing import Outbox, Outgoing
 from cometmq.client.plain_send import PlainSends, Started, Target
 from cometmq.client.queue import Queue
@@ -74,7 +74,7 @@ class First(NamedTuple):
     cause: CometMQError | None
 
 
-class Producer:
+class Producer(Lifetime):
     """Sends messages of one producer group. Made by ``client.producer(group)``; usable at once."""
 
     def __init__(
@@ -113,15 +113,6 @@ class Producer:
     async def start(self) -> None:
         """Announce the group to the brokers. Happens by itself with the first send."""
         self.check()
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()
 
     async def aclose(self, timeout: Duration | None = None) -> None:
         """Wait for pending sends (bounded), then take leave. Idempotent."""

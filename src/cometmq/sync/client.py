@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from types import TracebackType
 from typing import Self, Unpack
 
 from cometmq.client.arguments import ClientArguments, ConsumerArguments, ProducerArguments, StreamArguments
@@ -15,11 +14,12 @@ from cometmq.client.transactions import Check
 from cometmq.errors import ClientClosed
 from cometmq.sync.admin import Admin
 from cometmq.sync.consumer import Consumer
+from cometmq.sync.lifetime import Lifetime
 from cometmq.sync.producer import Producer, TransactionalProducer
 from cometmq.sync.stream import Stream
 
 
-class Client:
+class Client(Lifetime):
     """As ``cometmq.Client``, blocking. Nothing happens before ``start()`` or ``with``."""
 
     def __init__(
@@ -55,15 +55,6 @@ class Client:
                     thread.run(self._inner.aclose())
             finally:
                 thread.close()
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     @property
     def _loop(self) -> LoopThread:

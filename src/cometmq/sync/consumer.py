@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from cometmq.client.consumer.push import Consumer as AsyncConsumer
 from cometmq.client.loop_thread import LoopThread
@@ -15,6 +14,7 @@ from cometmq.client.queue import Queue
 from cometmq.client.results import Disposition, Reject, Retry, SendResult
 from cometmq.client.settings import Duration
 from cometmq.client.subscription import Filter
+from cometmq.sync.lifetime import Lifetime
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ class SyncMessage:
         return self._thread.run(self.inner.reply(body))
 
 
-class Consumer:
+class Consumer(Lifetime):
     """As ``cometmq.Consumer``, blocking."""
 
     def __init__(self, thread: LoopThread, make: Callable[[], AsyncConsumer]) -> None:
@@ -89,15 +89,6 @@ class Consumer:
     def close(self, timeout: Duration | None = None) -> None:
         """Stop pulling, finish what is in work, store offsets, leave the group."""
         self._thread.run(self._inner.aclose(timeout))
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __iter__(self) -> Iterator[SyncMessage]:
         """Messages until the consumer is closed by another thread."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from cometmq.client.loop_thread import LoopThread
 from cometmq.client.message import ReceivedMessage
@@ -21,9 +20,10 @@ from cometmq.client.transactions import HalfMessage
 from cometmq.client.transactions import TransactionalProducer as AsyncTransactionalProducer
 from cometmq.protocol.message import Message
 from cometmq.sync.direct_send import DirectSends
+from cometmq.sync.lifetime import Lifetime
 
 
-class Producer:
+class Producer(Lifetime):
     """As ``cometmq.Producer``, blocking. May be shared by threads."""
 
     def __init__(self, thread: LoopThread, inner: AsyncProducer) -> None:
@@ -47,15 +47,6 @@ class Producer:
         """Close the sockets of direct sends; the client does so too when it is closed."""
         if self._direct is not None:
             self._direct.close()
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def send(
         self,

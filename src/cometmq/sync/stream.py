@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Iterator, Mapping
-from types import TracebackType
-from typing import Self
 
 from cometmq.client.consumer.stream import Stream as AsyncStream
 from cometmq.client.loop_thread import LoopThread
 from cometmq.client.message import ReceivedMessage
 from cometmq.client.queue import Queue
 from cometmq.client.settings import Duration
+from cometmq.sync.lifetime import Lifetime
 
 Moment = dt.datetime | float
 
 
-class Stream:
+class Stream(Lifetime):
     """As ``cometmq.Stream``, blocking."""
 
     def __init__(self, thread: LoopThread, make: Callable[[], AsyncStream]) -> None:
@@ -28,15 +27,6 @@ class Stream:
 
     def close(self, timeout: Duration | None = None) -> None:
         self._thread.run(self._inner.aclose(timeout))
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def poll(self, max_messages: int = 500, timeout: Duration | None = None) -> list[ReceivedMessage]:
         """Messages that have arrived; waits for the first up to ``timeout``."""

@@ -1,6 +1,6 @@
 """What the rebalance and the pull loops need of a consumer: the common base of ``Consumer`` and ``Stream``.
 
-Holds state, does nothing by itself. Loop thread only.
+Holds state, joins the group, does nothing more by itself. Loop thread only.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ from cometmq.client.consumer.process_queue import ProcessQueue
 from cometmq.client.consumer.rates import Rates
 from cometmq.client.consumer.subscriptions import SubscriptionTable
 from cometmq.client.instance import Instance
+from cometmq.client.lifetime import Lifetime
 from cometmq.client.message import ReceivedMessage
 from cometmq.client.queue import Queue
+from cometmq.errors import ClientClosed
 from cometmq.protocol import sys_flag as flags
 from cometmq.protocol.bodies.heartbeat import ConsumerData
 
@@ -39,9 +41,10 @@ class Fullness(Protocol):
     def share(self, queue_count: int) -> None: ...
 
 
-class Member(ABC):
+class Member(Lifetime, ABC):
     """A member of a consumer group, with the queues it holds."""
 
+    kind = "consumer"  # what messages for people call it
     instance: Instance
     group: str  # wire name
     plain_group: str
@@ -71,6 +74,34 @@ class Member(ABC):
         self.paused = False
         self.started_ms = 0
         self._plain_topics: dict[str, str] = {}
+        self._started = False
+        self._closed = False
+
+    async def start(self) -> None:
+        """Join the group: returns when the first assignment was made."""
+        if self._closed:
+            raise ClientClosed(f"{self.kind} of group {self.plain_group!r} is closed; make a new one")
+        if self._started:
+            return
+        self._started = True
+        await self.instance.start()
+        self.instance.check_usable()
+        self.instance.add_consumer(self)
+        try:
+            await self._join()
+        except BaseException:
+            self._started = False
+            self.abandon()
+            raise
+        self._begin_background()
+
+    @abstractmethod
+    async def _join(self) -> None:
+        """Everything up to the first assignment; if it fails, the member is as if never started."""
+
+    @abstractmethod
+    def _begin_background(self) -> None:
+        """What goes on from then on."""
 
     @abstractmethod
     async def offset_moved(self, process_queue: ProcessQueue, offset: int) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from cometmq.client.consumer.delivery import ConcurrentDelivery, Delivery, OrderlyDelivery
@@ -37,7 +36,7 @@ from cometmq.client.results import SendResult
 from cometmq.client.settings import Duration, seconds
 from cometmq.client.subscription import Filter, Subscriptions, as_filter, as_subscriptions
 from cometmq.client.validation import check_group, check_topic
-from cometmq.errors import ClientClosed, ClientError, CometMQError
+from cometmq.errors import ClientError, CometMQError
 from cometmq.protocol.bodies.heartbeat import BROADCASTING, CLUSTERING, CONSUME_PASSIVELY, ConsumerData
 from cometmq.protocol.names import RETRY_PREFIX
 
@@ -93,8 +92,6 @@ class Consumer(Member):
         self.workers: HandlerWorkers | None = None
         self._processing = 0
         self._idle = asyncio.Event()
-        self._started = False
-        self._closed = False
 
     # --- parts ---
 
@@ -142,24 +139,6 @@ class Consumer(Member):
 
     # --- life ---
 
-    async def start(self) -> None:
-        """Join the group: returns when the first assignment was made."""
-        if self._closed:
-            raise ClientClosed(f"consumer of group {self.plain_group!r} is closed; make a new one")
-        if self._started:
-            return
-        self._started = True
-        await self.instance.start()
-        self.instance.check_usable()
-        self.instance.add_consumer(self)
-        try:
-            await self._join()
-        except BaseException:
-            self._started = False
-            self.abandon()
-            raise
-        self._begin_background()
-
     async def _join(self) -> None:
         await self.offsets.load()
         await self._check_sql()
@@ -191,15 +170,6 @@ class Consumer(Member):
                 await self.instance.brokers.check_subscription(
                     address, self.instance.client_id, self.group, subscription
                 )
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()
 
     async def aclose(self, timeout: Duration | None = None) -> None:
         """Drain: stop pulling, let running handlers end (bounded), store offsets with confirmation, leave the group."""

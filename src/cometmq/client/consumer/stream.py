@@ -15,7 +15,6 @@ import datetime as dt
 import logging
 from collections import deque
 from collections.abc import Iterable, Mapping
-from types import TracebackType
 from typing import Self
 
 from cometmq.client.broker_calls import NO_OFFSET
@@ -53,6 +52,7 @@ class Stream(Member):
     """A reader of queues. Made by ``client.stream(group, topics)`` or ``client.stream(group, assign=[...])``."""
 
     pull_flags = flags.PULL_SUSPEND | flags.PULL_LITE
+    kind = "stream"
     sends_subscription = True
     commits_with_pulls = False
 
@@ -102,28 +102,8 @@ class Stream(Member):
         self._ready: deque[ProcessQueue] = deque()
         self._news = asyncio.Event()
         self._next_commit = 0.0
-        self._started = False
-        self._closed = False
 
     # --- life ---
-
-    async def start(self) -> None:
-        if self._closed:
-            raise ClientClosed(f"stream of group {self.plain_group!r} is closed; make a new one")
-        if self._started:
-            return
-        self._started = True
-        await self.instance.start()
-        self.instance.check_usable()
-        self.instance.add_consumer(self)
-        try:
-            await self._join()
-        except BaseException:
-            self._started = False
-            self.abandon()
-            raise
-        interval_s = seconds(self.instance.settings.offset_interval)
-        self.background.every(interval_s, self._persist, "offsets")
 
     async def _join(self) -> None:
         self.started_ms = self.instance.now_ms()
@@ -139,14 +119,9 @@ class Stream(Member):
                 offset = await start_offset(self.instance, self.offsets, queue, self.start_from)
                 self._begin(queue, offset)
 
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()
+    def _begin_background(self) -> None:
+        interval_s = seconds(self.instance.settings.offset_interval)
+        self.background.every(interval_s, self._persist, "offsets")
 
     async def aclose(self, timeout: Duration | None = None) -> None:
         """Stop reading, store what was committed, leave the group. With auto_commit what was polled is committed."""
