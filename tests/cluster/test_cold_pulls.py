@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from pathlib import Path
 from typing import Any
 
+from cold_pages import drop_pages
 from wire_client import running_broker
 
 QUEUES = 2
 COUNT = 1500  # a queue; 12 MB in all
 BODY_SIZE = 4000
-
-
-def drop_pages(store: Path) -> None:
-    for path in store.rglob("*"):
-        if path.is_file():
-            with path.open("rb") as file:
-                os.fsync(file.fileno())
-                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 async def read_queue(client: Any, queue_id: int, tags: str) -> list[bytes]:

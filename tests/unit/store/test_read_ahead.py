@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import mmap
-import os
 import random
 import time
 from collections.abc import Callable, Iterator
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cold_pages import drop_file, drop_pages, resident_share
 from store_kit import body_of, message, opened, small_config, split_records
 from twins import twins
 
@@ -46,31 +46,12 @@ def fill(config: StoreConfig, count: int = COUNT, queues: int = 2) -> None:
             assert store.put(message(body(number), queue_id=number % queues)).ok
 
 
-def drop(root: Path) -> None:
-    """Make the system forget the pages of all files; they must not be mapped."""
-    for path in root.rglob("*"):
-        if path.is_file():
-            with path.open("rb") as file:
-                os.fsync(file.fileno())
-                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-    if resident_share(root / "commitlog" / f"{0:020d}") > 0.1:
-        pytest.skip("this file system keeps its files in memory")
-
-
-def resident_share(path: Path) -> float:
-    with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as mapped:
-        view = memoryview(mapped)
-        pages = [is_resident(view[at : at + 4096]) for at in range(0, len(view), 4096)]
-        view.release()
-    return sum(pages) / len(pages)
-
-
 @pytest.fixture
 def config(tmp_path: Path) -> StoreConfig:
     """Of a store whose messages are all on disk."""
     config = config_of(tmp_path)
     fill(config)
-    drop(tmp_path)
+    drop_pages(tmp_path)
     return config
 
 
@@ -192,7 +173,7 @@ def test_records_far_apart_are_read_one_by_one(tmp_path: Path) -> None:
             assert store.put(message(b"here", queue_id=1)).ok
             for number in range(COLD_SPAN_MAX // BODY_SIZE):
                 assert store.put(message(body(number))).ok
-    drop(tmp_path)
+    drop_pages(tmp_path)
     with opened(config) as store:
         *_, records, answer = pull(store, 1, 0)
         assert max(len(part) for part in records.cold_parts) < 1000
@@ -205,7 +186,7 @@ def test_damaged_entries_are_mended(config: StoreConfig, damaged: int) -> None:
     with queue_file(config).open("r+b") as file:
         file.seek(damaged * 20)
         file.write(random.Random(damaged).randbytes(12))
-    drop(config.store_path_root_dir)
+    drop_pages(config.store_path_root_dir)
     with opened(config) as store:
         found, results = read_queue(store, 0)
         assert found == [body(number) for number in range(0, COUNT, 2)]
@@ -293,17 +274,15 @@ def test_only_so_many_blocks_are_remembered(config: StoreConfig, monkeypatch: py
 def test_pages_are_found_missing_and_read_in(residency: Any, tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(random.Random(1).randbytes(3 * MIB + 5000))
-    with path.open("r+b") as file:
-        os.fsync(file.fileno())
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-        with mmap.mmap(file.fileno(), 0) as mapped, memoryview(mapped) as view:
-            if residency.is_resident(view):
-                pytest.skip("this file system keeps its files in memory")
-            with view[MIB + 100 : 3 * MIB + 200] as part, view[:0] as nothing:
-                residency.read_in(part)
-                residency.read_in(nothing)
-                assert residency.is_resident(part)
-                assert residency.is_resident(nothing)
+    drop_file(path)
+    with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as mapped, memoryview(mapped) as view:
+        if residency.is_resident(view):
+            pytest.skip("this file system keeps its files in memory")
+        with view[MIB + 100 : 3 * MIB + 200] as part, view[:0] as nothing:
+            residency.read_in(part)
+            residency.read_in(nothing)
+            assert residency.is_resident(part)
+            assert residency.is_resident(nothing)
 
 
 def test_only_what_is_in_memory_is_at_hand(config: StoreConfig) -> None:
