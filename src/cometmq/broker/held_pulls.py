@@ -52,7 +52,6 @@ class HeldPull:
 
     def __init__(
         self,
-        *,
         connection: Connection,
         topic: str,
         queue_id: int,
@@ -76,11 +75,12 @@ class HeldPull:
 class _HeldQueue:
     """The pulls held for one queue, and the watch that wakes them."""
 
-    __slots__ = ("pulls", "watch")
+    __slots__ = ("epoch", "pulls", "watch")
 
-    def __init__(self) -> None:
+    def __init__(self, watch: Watch, epoch: int) -> None:
         self.pulls: dict[HeldPull, None] = {}  # in the order of arrival; leaving must not cost a walk
-        self.watch: Watch | None = None
+        self.watch = watch
+        self.epoch = epoch  # of the store's queues, when the watch was seen to be the right one
 
 
 class HeldPulls:
@@ -116,8 +116,7 @@ class HeldPulls:
             self._timer.cancel()
             self._timer = None
         for queue in self._queues.values():
-            if queue.watch is not None:
-                queue.watch.cancel()
+            queue.watch.cancel()
         self._queues.clear()
         self._deadlines.clear()
         self.count = 0
@@ -126,17 +125,16 @@ class HeldPulls:
 
     def _queue(self, topic: str, queue_id: int) -> _HeldQueue:
         queue = self._queues.get((topic, queue_id))
-        if queue is not None and queue.watch is not None and not self._store.watches.is_current(queue.watch):
-            self._move(queue, topic, queue_id)  # its topic was deleted meanwhile, and made again
+        epoch = self._store.table.offsets_epoch
         if queue is None:
-            queue = self._queues[topic, queue_id] = _HeldQueue()
-            queue.watch = self._store.watch(topic, queue_id, self._arrived)
+            watch = self._store.watch(topic, queue_id, self._arrived)
+            queue = self._queues[topic, queue_id] = _HeldQueue(watch, epoch)
+        elif queue.epoch != epoch:
+            if not self._store.watches.is_current(queue.watch):  # its topic was deleted, and made again
+                queue.watch.cancel()
+                queue.watch = self._store.watch(topic, queue_id, self._arrived)
+            queue.epoch = epoch
         return queue
-
-    def _move(self, queue: _HeldQueue, topic: str, queue_id: int) -> None:
-        if queue.watch is not None:
-            queue.watch.cancel()
-        queue.watch = self._store.watch(topic, queue_id, self._arrived)
 
     def _arrived(self, topic: str, queue_id: int) -> None:
         key = (topic, queue_id)
@@ -147,21 +145,20 @@ class HeldPulls:
             self._unwatch(key, queue)
             return
         for pull in list(queue.pulls):
-            if not pull.done and self._try_wake(pull):
+            if pull.done:
+                continue
+            try:
+                answered = pull.wake(pull)
+            except Exception:
+                log.exception("held pull failed peer=%s topic=%s", pull.connection.peer, pull.topic)
+                answered = True
+            if answered:
                 self.woken += 1
                 self._remove(pull)
 
-    def _try_wake(self, pull: HeldPull) -> bool:
-        try:
-            return pull.wake(pull)
-        except Exception:
-            log.exception("held pull failed peer=%s topic=%s", pull.connection.peer, pull.topic)
-            return True
-
     def _unwatch(self, key: tuple[str, int], queue: _HeldQueue) -> None:
         del self._queues[key]
-        if queue.watch is not None:
-            queue.watch.cancel()
+        queue.watch.cancel()
 
     # -- its time is over ------------------------------------------------------------------------------------
 

@@ -31,19 +31,10 @@ class PlainPulls:
         self._broker = broker
         self._store = broker.store
         self._reader = broker.store.reader
+        self._limits = broker.store.reader.config
         self._log = broker.store.commit_log
-        self._answers = PullAnswers()
+        self.answers = PullAnswers()  # its count and size tell of the last answer
         self._plans: dict[Key, PullPlan] = {}
-
-    @property
-    def count(self) -> int:
-        """Messages of the last answer."""
-        return int(self._answers.count)
-
-    @property
-    def size(self) -> int:
-        """Bytes of their records."""
-        return int(self._answers.size)
 
     def plan(self, header: PullMessageHeader) -> PullPlan | None:
         """What is known about pulls like this one; None when they must be looked at one by one."""
@@ -52,17 +43,25 @@ class PlainPulls:
             header.sub_version, header.subscription, header.expression_type,
         )  # fmt: skip
         plan = self._plans.get(key)
-        stamp = self._stamp()
-        if plan is None or plan.stamp != stamp:
-            plan = self._make_plan(header, stamp)
+        if plan is None or not self.is_good(plan):
+            plan = self._make_plan(header, self._stamp())
             if plan is None:
                 self._plans.pop(key, None)
                 return None
             if len(self._plans) >= PLANS_MAX:
                 self._plans.clear()
             self._plans[key] = plan
-        config = self._broker.config
-        return plan if config.readable and plan.group.consume_enable and self._store.readable else None
+        return plan
+
+    def is_good(self, plan: PullPlan) -> bool:
+        """Does what the plan says still hold?"""
+        broker = self._broker
+        return bool(
+            plan.stamp == self._stamp()
+            and plan.group.consume_enable
+            and broker.config.readable
+            and self._store.readable
+        )
 
     def _stamp(self) -> int:
         """Another number after every change of what the checks look at."""
@@ -75,6 +74,8 @@ class PlainPulls:
         try:
             group, message_filter = check(self._broker, header, "")
         except Refused:
+            return None
+        if not self._store.readable:
             return None
         queue = self._store.table.find(header.topic, header.queue_id)
         if queue is None or queue.ext is not None or header.topic.startswith(RETRY_PREFIX):
@@ -92,14 +93,17 @@ class PlainPulls:
     def answer(
         self, plan: PullPlan, header: PullMessageHeader, queue_offset: int, opaque: int
     ) -> bytes | None:
-        """The frame with the messages, None if it has to be made the long way; ``count`` and ``size`` tell of it."""
-        limits = self._reader.config
-        count_max = max(1, min(header.max_msg_nums, limits.max_transfer_count_on_message_in_memory))
+        """The frame with the messages, None if it has to be made the long way; ``answers`` tells of it."""
+        limits, count_max = self._limits, header.max_msg_nums
+        if count_max > limits.max_transfer_count_on_message_in_memory:
+            count_max = limits.max_transfer_count_on_message_in_memory
+        if count_max < 1:
+            count_max = 1
         looked_at = count_max if plan.tags_codes is None else max(count_max, FILTER_ENTRIES_MAX)
         found = self._reader.at_hand(plan.queue, queue_offset, looked_at)
         if found is None:
             return None
-        return self._answers.make(
+        return self.answers.make(
             plan,
             queue_offset,
             opaque,

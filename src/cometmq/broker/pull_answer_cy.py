@@ -55,6 +55,7 @@ class PullPlan:
     tags_codes = cython.declare(object, visibility="readonly")  # wanted, None for all
     stamp = cython.declare(cython.longlong, visibility="readonly")
     topic = cython.declare(bytes, visibility="readonly")
+    counter = cython.declare(object, visibility="public")  # of what was found, once something was
 
     def __init__(self, queue, group, tags_codes, stamp: int) -> None:
         self.queue = queue
@@ -62,6 +63,7 @@ class PullPlan:
         self.tags_codes = tags_codes
         self.stamp = stamp
         self.topic = queue.topic.encode()
+        self.counter = None
 
 
 @cython.final

@@ -3,6 +3,11 @@
 For the current file it takes blocks on disk (a full disk is met here, as an error, not as a SIGBUS in the writer)
 and gives pages frames with MADV_POPULATE_WRITE, which costs an eighth of the page faults it saves. Before a file
 is full it creates, allocates and maps the next one. The writer never waits: what is not ready it does itself.
+
+With pages that are not in memory yet, the kernel brings in all that its read-ahead covers, with one fault: cheap for
+each page, but megabytes at a time, and a kernel without preemption gives the processor to nobody meanwhile. A writer
+that needs many pages wants that; one that writes little would only meet the pause. For it the thread goes gently:
+it has a few pages brought in (POSIX_FADV_WILLNEED takes just these), and leaves the kernel after each step.
 """
 
 from __future__ import annotations
@@ -12,6 +17,8 @@ import logging
 import mmap
 import os
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +26,8 @@ from cometmq.store.file_ops import FileOps
 
 ALLOCATION_STEP = 64 << 20  # bytes of disk space taken at a time
 POPULATE_STEP = 4 << 20  # bytes of pages per system call
+GENTLE_STEP = 64 << 10  # the same while the writer writes little
+GENTLE_BYTES_PER_S = 64 << 20  # up to this speed it does
 NEXT_FILE_DISTANCE = 128 << 20  # bytes before the end of a file at which the next one is made
 
 MADV_POPULATE_WRITE = 23  # Linux 5.14
@@ -36,7 +45,15 @@ class PreparedFile(NamedTuple):
 
 
 class Preparer:
-    def __init__(self, directory: Path, file_size: int, ahead_size: int, ops: FileOps) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        file_size: int,
+        ahead_size: int,
+        ops: FileOps,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._clock = clock
         self._directory = directory
         self._file_size = file_size
         self._ahead_size = ahead_size
@@ -48,6 +65,7 @@ class Preparer:
         self._claimed = -1  # files up to this start are the writer's: the thread must not touch them
         self._allocated: dict[int, int] = {}  # file start -> bytes with blocks on disk
         self._populated: tuple[int, int] = (-1, 0)  # file start, position
+        self._heard: tuple[int, float] | None = None  # physical offset of the writer, and when
         self._stopping = False
         self._thread: threading.Thread | None = None
 
@@ -113,7 +131,10 @@ class Preparer:
         allocated = max(allocated, self._allocated.get(start, 0))
         if allocated < min(target + POPULATE_STEP, self._file_size):
             allocated = self._allocate(path, start, allocated)
-        self._populate(start, view, position, min(target, allocated))
+        if self._writes_little(start + position):
+            self._populate_gently(path, start, view, position, min(target, allocated))
+        else:
+            self._populate(start, view, position, min(target, allocated))
         if self._file_size - position <= NEXT_FILE_DISTANCE and self._next is None:
             self._make_next(start + self._file_size)
 
@@ -127,11 +148,37 @@ class Preparer:
         self._allocated = {start: allocated + size}
         return allocated + size
 
-    def _populate(self, start: int, view: memoryview, position: int, target: int) -> None:
+    def _writes_little(self, physical_offset: int) -> bool:
+        """By the time that the writer took since it was heard of last; of one that begins nothing is known."""
+        heard, now = self._heard, self._clock()
+        self._heard = (physical_offset, now)
+        return heard is not None and physical_offset - heard[0] < (now - heard[1]) * GENTLE_BYTES_PER_S
+
+    def _populate_gently(
+        self, path: Path | str, start: int, view: memoryview, position: int, target: int
+    ) -> None:
+        descriptor = self._ops.open(path)
+        try:
+            self._populate(start, view, position, target, GENTLE_STEP, descriptor)
+        finally:
+            os.close(descriptor)
+
+    def _populate(
+        self,
+        start: int,
+        view: memoryview,
+        position: int,
+        target: int,
+        step: int = POPULATE_STEP,
+        descriptor: int = -1,
+    ) -> None:
+        """With `descriptor`, of the file, no more than a step is brought in at a time."""
         file, done = self._populated
         begin = max(position, done if file == start else 0)
         while begin < target and not self._stopping:
-            end = min(begin + POPULATE_STEP, target)
+            end = min(begin + step, target)
+            if descriptor >= 0:
+                os.posix_fadvise(descriptor, begin, end - begin, os.POSIX_FADV_WILLNEED)
             populate_pages(view, begin, end)
             begin = end
             self._populated = (start, end)

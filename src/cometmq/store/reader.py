@@ -103,15 +103,18 @@ class QueueReader:
     @property
     def memory_from(self) -> int:
         """What lies behind this physical offset is surely in memory."""
-        return max(self.own_from, self._log.end_offset - self._memory_size)
+        recent = self._log.end_offset - self._memory_size
+        return recent if recent > self.own_from else self.own_from
 
     def at_hand(self, queue: ConsumeQueue, queue_offset: int, count: int) -> AtHand | None:
         """Where a pull finds its messages, if it is known that all it may look at is in memory; None: get() decides."""
         position, old_below = queue_offset * ENTRY_SIZE, self.memory_from
-        end = min(position + count * ENTRY_SIZE, queue.end)
+        end = position + count * ENTRY_SIZE
+        if end > queue.end:
+            end = queue.end
         if queue_offset < queue.min_offset or position >= end:
             return None
-        has_old = old_below > max(self._log.min_offset, 0)
+        has_old = old_below > 0 and old_below > self._log.min_offset
         if has_old and self.ahead.missing_entries(queue, position, end):
             return None
         found = queue.entries_at(position)

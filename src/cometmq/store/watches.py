@@ -45,6 +45,7 @@ class Watches:
     def wake(self) -> None:
         """Call everybody whose queue got messages in the last dispatch, once each."""
         woken, self._table.woken = self._table.woken, []
-        for queue in dict.fromkeys(queue for _, queue in woken):
+        queues = [woken[0][1]] if len(woken) == 1 else dict.fromkeys(queue for _, queue in woken)
+        for queue in queues:
             for callback in list(queue.watchers or ()):
                 callback(queue.topic, queue.queue_id)

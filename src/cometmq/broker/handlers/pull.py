@@ -64,7 +64,7 @@ class Pull:
         "header",
         "oneway",
         "opaque",
-        "plain",
+        "plan",
         "serialize_type",
     )
 
@@ -76,9 +76,9 @@ class Pull:
         serialize_type: SerializeType,
         oneway: bool,
         began_ms: int,
-        plain: bool = False,
+        plan: PullPlan | None = None,
     ) -> None:
-        self.plain = plain  # in the usual form, on a broker without accounts and controllers
+        self.plan = plan  # how pulls like this one are served the short way
         self.connection = connection
         self.header = header
         self.opaque = opaque
@@ -128,19 +128,18 @@ class Pulls:
         request = decode_pull(view, start, end)
         if request is None or broker.acl is not None or broker.group is not None:
             return 0
-        pull = Pull(
-            connection, request.header, request.opaque, SerializeType.JSON, False, broker.now_ms(), plain=True
-        )
-        answer = self.serve(pull)
-        if answer is not None:
-            connection.send(answer)
-        return request.size
+        size, opaque, header = request
+        plan = self._plain.plan(header)
+        pull = Pull(connection, header, opaque, SerializeType.JSON, False, broker.now_ms(), plan)
+        if plan is None or not self._serve_plain(pull, plan):
+            answer = self.serve(pull)
+            if answer is not None:
+                connection.send(answer)
+        return size
 
     def serve(self, pull: Pull) -> RemotingCommand | None:
         """None when the answer was written, or follows later."""
         broker, header = self._broker, pull.header
-        if pull.plain and self._serve_plain(pull):
-            return None
         try:
             accepted = check(broker, header, pull.connection.peer)
         except Refused as refused:
@@ -161,28 +160,29 @@ class Pulls:
         broker.counters.pull_times.add((time.monotonic_ns() - pull.began_ns) // 1_000)
         return None
 
-    def _serve_plain(self, pull: Pull) -> bool:
+    def _serve_plain(self, pull: Pull, plan: PullPlan) -> bool:
         """The short way of `serve`; False when it must be the long one."""
-        plan = self._plain.plan(pull.header)
-        if plan is None:
-            return False
-        if self._answer_plain(pull, plan, pull.header.queue_offset):
-            self._commit(pull.header)
-            self._broker.counters.pull_times.add((time.monotonic_ns() - pull.began_ns) // 1_000)
-            return True
-        if pull.header.sys_flag & PULL_SUSPEND and self._plain.waits(plan, pull.header.queue_offset):
-            self._commit(pull.header)
+        header = pull.header
+        if self._plain.waits(plan, header.queue_offset):  # nothing is there yet
+            if not header.sys_flag & PULL_SUSPEND:
+                return False
+            self._commit(header)
             refusal = self._hold(pull)
             if refusal is not None:
                 self._send(pull, refusal)
             return True
-        return False
+        if not self._answer_plain(pull, plan, header.queue_offset):
+            return False
+        self._commit(header)
+        self._broker.counters.pull_times.add((time.monotonic_ns() - pull.began_ns) // 1_000)
+        return True
 
     def _answer_plain(self, pull: Pull, plan: PullPlan, queue_offset: int) -> bool:
         frame = self._plain.answer(plan, pull.header, queue_offset, pull.opaque)
         if frame is None:
             return False
-        self._count_found(pull, self._plain.count, self._plain.size)
+        answers = self._plain.answers
+        self._count_found(pull, plan, answers.count, answers.size)
         pull.connection.answer(frame)
         return True
 
@@ -225,13 +225,7 @@ class Pulls:
             else config.short_polling_time_mills
         )
         held = HeldPull(
-            connection=pull.connection,
-            topic=header.topic,
-            queue_id=header.queue_id,
-            queue_offset=header.queue_offset,
-            request=pull,
-            wake=self._wake,
-            expire=self._expire,
+            pull.connection, header.topic, header.queue_id, header.queue_offset, pull, self._wake, self._expire
         )
         held_pulls.hold(held, timeout_ms)
         return None
@@ -245,9 +239,10 @@ class Pulls:
 
     def _serve_again(self, held: HeldPull, *, must_answer: bool) -> bool:
         pull: Pull = held.request
-        plan = self._plain.plan(pull.header) if pull.plain else None
-        if plan is not None and self._answer_plain(pull, plan, held.scan_offset):
-            return True
+        if pull.plan is not None:
+            plan = pull.plan if self._plain.is_good(pull.plan) else self._plain.plan(pull.header)
+            if plan is not None and self._answer_plain(pull, plan, held.scan_offset):
+                return True
         try:
             accepted = check(self._broker, pull.header, pull.connection.peer)
         except Refused as refused:
@@ -328,17 +323,22 @@ class Pulls:
 
     def _count(self, pull: Pull, result: GetResult) -> None:
         if result.count:
-            self._count_found(pull, result.count, result.size)
+            self._count_found(pull, None, result.count, result.size)
         else:
             self._broker.counters.gets_missed += 1
 
-    def _count_found(self, pull: Pull, messages: int, size: int) -> None:
-        broker, header = self._broker, pull.header
+    def _count_found(self, pull: Pull, plan: PullPlan | None, messages: int, size: int) -> None:
+        broker = self._broker
         counters = broker.counters
         counters.gets_found += 1
         counters.messages_out += messages
         counters.bytes_out += size
-        counter = broker.stats.get_counter(header.consumer_group, header.topic, header.queue_id)
+        counter = plan.counter if plan is not None else None
+        if counter is None:
+            header = pull.header
+            counter = broker.stats.get_counter(header.consumer_group, header.topic, header.queue_id)
+            if plan is not None:
+                plan.counter = counter  # what ends a counter, the removal of its topic or group, ends the plan
         counter.add(messages, size, broker.now_ms() - pull.began_ms)
 
     def _record_moved(self, pull: Pull, offset_new: int) -> None:
