@@ -170,3 +170,11 @@ def test_comments_name_no_text_that_is_not_here() -> None:
     for path in FILES:
         for name in re.findall(r"\b[\w-]+\.md\b", path.read_text("utf-8")):
             assert name in known, f"{path}: {name}"
+
+
+def test_the_architecture_page_names_every_folder_and_only_files_that_exist() -> None:
+    page = (ROOT / "ARCHITECTURE.md").read_text("utf-8")
+    folders = {path.parent for path in FILES if path.name == "__init__.py"} - {SOURCE}
+    assert [str(folder) for folder in sorted(folders) if f"{folder.name}/" not in page] == []
+    for named in re.findall(r"`([\w/]+\.py)`", page):
+        assert list(ROOT.rglob(f"src/cometmq/**/{named}")) or (ROOT / named).exists(), named
