@@ -22,6 +22,7 @@ from cometmq.store.queue_scan_cy import BLANK_SIZE_FIELD, ENTRY_SIZE, entries_en
 
 RECOVERED_FILES = 3  # recovery looks at the last three files; older ones are taken as complete
 ALLOCATION_STEP_MAX = 256 << 10  # blocks on disk are taken in steps that double up to this, in bytes
+STAT_BLOCK_SIZE = 512  # of st_blocks, whatever the file system's is
 GAP_ENTRIES_MAX = 1_000_000  # a longer jump in queue offsets is not filled up with blank entries
 
 ENTRY = struct.Struct(">qiq")
@@ -227,7 +228,15 @@ class ConsumeQueue(QueueTail):
                 break
             start += self.file_size
         self.note_last()
-        return start < self.last_start or _has_data(self.path_of(start), position, self.file_size)
+        return start < self.last_start or self._has_data_behind(start, position)
+
+    def _has_data_behind(self, start: int, position: int) -> bool:
+        page_end = min(position + -position % PAGE_SIZE, self.file_size)
+        if bytes(self._file(start).buffer()[position:page_end]).strip(b"\0"):
+            return True
+        path = self.path_of(start)
+        allocated = os.stat(path).st_blocks * STAT_BLOCK_SIZE
+        return allocated > page_end and _has_data(path, page_end, self.file_size)
 
     def _first_file_to_walk(self) -> int:
         newest = max(self.first_start, self.last_start - (RECOVERED_FILES - 1) * self.file_size)
