@@ -25,8 +25,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     _configure_funnel(
         _command(commands, "funnel", "users per step and second (tags are steps, keys are users)")
     )
-    doctor = _command(commands, "doctor", "check Java, Python, packages, the NameServer and options")
-    doctor.add_argument("--json", action="store_true", help="a list of what, good and text")
+    _command(commands, "doctor", "check Java, Python, packages, the NameServer and options")
 
 
 def _command(
@@ -38,6 +37,9 @@ def _command(
         "-o", "--option", action="append", default=[], metavar="NAME=VALUE", help="an option of the source"
     )
     command.add_argument("--master", help="Spark master (local[*])")
+    command.add_argument(
+        "--json", action="store_true", help="the result as JSON on stdout, all else on stderr"
+    )
     return command
 
 

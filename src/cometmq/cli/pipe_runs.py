@@ -6,21 +6,17 @@ import argparse
 import json
 import os
 import signal
-import sys
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cometmq.clock import now_ms
+from cometmq.cli.pipe_archive import EXIT_UNSOUND, run_archive
+from cometmq.cli.pipe_output import PipeOutput
 from cometmq.errors import ConfigError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-    from cometmq.spark.pipes.archive_files import Manifest
-
-EXIT_UNSOUND = 1
-HOUR_MS = 3_600_000
 
 
 def source_options(texts: Sequence[str]) -> dict[str, str]:
@@ -37,7 +33,7 @@ def source_options(texts: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _session(args: argparse.Namespace) -> SparkSession:
+def spark_session(args: argparse.Namespace) -> SparkSession:
     from cometmq.spark.sessions import session
 
     spark = session(f"cometmq pipe {args.what}", master=args.master)
@@ -45,7 +41,7 @@ def _session(args: argparse.Namespace) -> SparkSession:
     return spark
 
 
-def _interval(args: argparse.Namespace) -> float | None:
+def interval(args: argparse.Namespace) -> float | None:
     from cometmq.spark.pipes.intervals import seconds_of
 
     return None if args.every is None else seconds_of(args.every)
@@ -61,111 +57,29 @@ def _repeat(args: argparse.Namespace, spark: SparkSession, work: Callable[[], in
         with plain_failures(), task_progress(spark, args.what):
             return work()
 
-    _stop_on_sigterm()
-    return again_and_again(_interval(args), one)
+    stop_on_sigterm()
+    return again_and_again(interval(args), one)
 
 
-def _stop_on_sigterm() -> None:
+def stop_on_sigterm() -> None:
     def interrupt(_number: int, _frame: Any) -> None:
         raise KeyboardInterrupt
 
     signal.signal(signal.SIGTERM, interrupt)
 
 
-# --- archive ---
-
-
-def run_archive(args: argparse.Namespace) -> int:
-    if not (args.topics or args.compact or args.verify):
-        raise ConfigError("Say which topics to archive, or --compact or --verify for what is there.")
-    if args.topics:
-        _archive_topics(args)
-    if args.compact and args.every is None:
-        _compact(args.to)
-    return _verify(args.to) if args.verify else 0
-
-
-def _archive_topics(args: argparse.Namespace) -> None:
-    every_s = _interval(args)
-    spark = _session(args)
-    from cometmq.spark.pipes import archive
-
-    _stop_on_sigterm()
-    lines = BatchLines(args.to if args.compact and every_s is not None else None)
-    result = archive(
-        spark,
-        args.nameserver,
-        args.topics,
-        args.to,
-        once=every_s is None,
-        every=every_s or 0,
-        decode=args.decode,
-        schema=args.schema,
-        format=args.format,
-        options=source_options(args.option),
-        on_batch=lines.batch,
-        on_lag=lines.lag,
-    )
-    skipped = f", {result.skipped_batches} batches were there already" if result.skipped_batches else ""
-    print(
-        f"archived {result.rows} messages in {result.files} files, {result.size} bytes, to {args.to}{skipped}"
-    )
-
-
-class BatchLines:
-    """A line for every batch; with ``compacted`` that archive is compacted whenever an hour is over."""
-
-    def __init__(self, compacted: str | None) -> None:
-        self._compacted = compacted
-        self._hour = now_ms() // HOUR_MS
-
-    def batch(self, manifest: Manifest) -> None:
-        print(
-            f"batch {manifest.batch_id}: {manifest.rows} messages, {manifest.size} bytes, "
-            f"{len(manifest.files)} files",
-            flush=True,
-        )
-        hour = now_ms() // HOUR_MS
-        if self._compacted is not None and hour != self._hour:
-            self._hour = hour
-            _compact(self._compacted)
-
-    def lag(self, messages: int) -> None:
-        if messages:
-            print(f"  {messages} messages not archived yet", flush=True)
-
-
-def _compact(root: str) -> None:
-    from cometmq.spark.pipes.archive_compact import compact_archive
-
-    done = compact_archive(root)
-    print(f"compacted {done.replaced} files to {done.merged}, {done.rows} messages", flush=True)
-
-
-def _verify(root: str) -> int:
-    from cometmq.spark.pipes.archive_proof import verify_archive
-
-    problems = verify_archive(root)
-    for problem in problems:
-        print(problem, file=sys.stderr)
-    if not problems:
-        print(f"{root} is whole: the offsets of every queue join")
-    return EXIT_UNSOUND if problems else 0
-
-
-# --- the others ---
-
-
 def run_replay(args: argparse.Namespace) -> int:
-    spark = _session(args)
+    options = source_options(args.option)
+    spark = spark_session(args)
     from cometmq.cli.pipe_progress import task_progress
     from cometmq.spark.pipes import replay
     from cometmq.spark.pipes.failures import plain_failures
 
+    out = PipeOutput(args.json)
+
     def show(plan: dict[str, Any]) -> None:
         for queue in plan["queues"]:
-            print(f"{queue['topic']}/{queue['brokerName']}/{queue['queueId']}: {queue['count']} messages")
-        sys.stdout.flush()
+            out.line(f"{queue['topic']}/{queue['brokerName']}/{queue['queueId']}: {queue['count']} messages")
 
     with plain_failures(), task_progress(spark, args.what):
         summary = replay(
@@ -181,10 +95,11 @@ def run_replay(args: argparse.Namespace) -> int:
             where=args.where,
             rate=args.rate,
             dry_run=args.dry_run,
-            options=source_options(args.option),
+            options=options,
             on_plan=show,
         )
-    print(f"{summary['messages']} messages {'would be ' if args.dry_run else ''}sent to {args.target}")
+    out.line(f"{summary['messages']} messages {'would be ' if args.dry_run else ''}sent to {args.target}")
+    out.result({"to": args.target, **summary})
     return 0
 
 
@@ -193,65 +108,70 @@ def run_dlq(args: argparse.Namespace) -> int:
         raise ConfigError("An export needs --to DIR.")
     if args.every is not None and args.action != "analyse":
         raise ConfigError(f"Only analyse can be repeated; {args.action} once, or from cron.")
-    spark = _session(args)
     work = {"analyse": _analyse, "export": _export, "redrive": _redrive}[args.action]
-    return _repeat(args, spark, lambda: work(spark, args))
+    options, out = source_options(args.option), PipeOutput(args.json)
+    spark = spark_session(args)
+    return _repeat(args, spark, lambda: work(spark, args, options, out))
 
 
-def _analyse(spark: SparkSession, args: argparse.Namespace) -> int:
+def _analyse(spark: SparkSession, args: argparse.Namespace, options: dict[str, str], out: PipeOutput) -> int:
     from cometmq.spark.pipes import analyse_dlq
 
-    rows = analyse_dlq(spark, args.nameserver, args.group, source_options(args.option))
+    rows = analyse_dlq(spark, args.nameserver, args.group, options)
     for row in rows:
-        print(
+        out.line(
             f"{row['messages']:>8}  topic={row['originTopic']} tag={row['tags']} retries={row['reconsumeTimes']} "
             f"last={row['last']:%Y-%m-%d %H:%M:%S} key={row['exampleKeys']}"
         )
-    print(f"{sum(row['messages'] for row in rows)} dead letters of group {args.group}", flush=True)
+    total = sum(row["messages"] for row in rows)
+    out.line(f"{total} dead letters of group {args.group}")
+    out.result({"group": args.group, "messages": total, "kinds": rows})
     return 0
 
 
-def _export(spark: SparkSession, args: argparse.Namespace) -> int:
+def _export(spark: SparkSession, args: argparse.Namespace, options: dict[str, str], out: PipeOutput) -> int:
     from cometmq.spark.pipes import export_dlq
 
-    options = source_options(args.option)
     count = export_dlq(spark, args.nameserver, args.group, args.to, where=args.where, options=options)
-    print(f"{count} dead letters exported to {args.to}")
+    out.line(f"{count} dead letters exported to {args.to}")
+    out.result({"group": args.group, "messages": count, "to": args.to})
     return 0
 
 
-def _redrive(spark: SparkSession, args: argparse.Namespace) -> int:
+def _redrive(spark: SparkSession, args: argparse.Namespace, options: dict[str, str], out: PipeOutput) -> int:
     from cometmq.spark.pipes import redrive_dlq
 
-    options = source_options(args.option)
     result = redrive_dlq(
         spark, args.nameserver, args.group, where=args.where, rate=args.rate, options=options
     )
     for message_id, topic in result.delivered:
-        print(f"{message_id} -> {topic}")
-    print(f"{len(result.delivered)} dead letters sent back, all found in their topics")
+        out.line(f"{message_id} -> {topic}")
+    out.line(f"{len(result.delivered)} dead letters sent back, all found in their topics")
+    delivered = [{"id": message_id, "topic": topic} for message_id, topic in result.delivered]
+    out.result({"group": args.group, "messages": len(delivered), "delivered": delivered})
     return 0
 
 
 def run_audit(args: argparse.Namespace) -> int:
-    spark = _session(args)
-    return _repeat(args, spark, lambda: _audit(spark, args))
+    options, out = source_options(args.option), PipeOutput(args.json)
+    spark = spark_session(args)
+    return _repeat(args, spark, lambda: _audit(spark, args, options, out))
 
 
-def _audit(spark: SparkSession, args: argparse.Namespace) -> int:
+def _audit(spark: SparkSession, args: argparse.Namespace, options: dict[str, str], out: PipeOutput) -> int:
     from cometmq.spark.pipes import audit, report_html
 
-    found = audit(spark, args.nameserver, args.topic, options=source_options(args.option))
-    print(f"sent {found.sent}, stored {found.stored}, lost {found.lost}, stored twice {found.duplicates}")
+    found = audit(spark, args.nameserver, args.topic, options=options)
+    out.line(f"sent {found.sent}, stored {found.stored}, lost {found.lost}, stored twice {found.duplicates}")
     for group in found.groups:
-        print(
+        out.line(
             f"group {group.group}: consumed {group.consumed}, not consumed {group.unconsumed}, "
             f"failed deliveries {group.failed_deliveries}, latency ms 50/95/99%: {group.latency_ms}"
         )
     if args.report:
         _replace_text(Path(args.report), report_html(found))
-        print(f"report in {args.report}")
-    sys.stdout.flush()
+        out.line(f"report in {args.report}")
+    out.result(asdict(found) | {"report": args.report})
     return EXIT_UNSOUND if found.lost else 0
 
 
@@ -267,25 +187,40 @@ def run_funnel(args: argparse.Namespace) -> int:
     if args.since:
         options["startingTimestamp"] = args.since
     settings = {"nameServer": args.nameserver, "subscribe": args.topic, **options}
-    spark = _session(args)
+    spark = spark_session(args)
+    windows = FunnelWindows(args, PipeOutput(args.json))
     events = spark.read.format("rocketmq").options(**settings)
-    print("  ".join(["start".ljust(19), *(f"{step:>10}" for step in args.steps)]))
-    shown: dict[Any, tuple[int, ...]] = {}
 
     def count() -> int:
         from cometmq.spark.pipes import funnel
 
-        rows = funnel(events.load(), args.steps, window=args.window).orderBy("start").collect()
-        for row in rows:
-            counts = tuple(row[step] for step in args.steps)
-            if shown.get(row.start) != counts:
-                shown[row.start] = counts
-                print(
-                    "  ".join([f"{row.start:%Y-%m-%d %H:%M:%S}", *(f"{n:>10}" for n in counts)]), flush=True
-                )
+        windows.show(funnel(events.load(), args.steps, window=args.window).orderBy("start").collect())
         return 0
 
     return _repeat(args, spark, count)
+
+
+class FunnelWindows:
+    """Tells the windows that are new or changed since they were told last."""
+
+    def __init__(self, args: argparse.Namespace, out: PipeOutput) -> None:
+        self._args = args
+        self._out = out
+        self._told: dict[Any, tuple[int, ...]] = {}
+
+    def show(self, rows: list[Any]) -> None:
+        if not self._told:
+            self._out.line("  ".join(["start".ljust(19), *(f"{step:>10}" for step in self._args.steps)]))
+        counted = {row.start: tuple(row[step] for step in self._args.steps) for row in rows}
+        fresh = {start: counts for start, counts in counted.items() if self._told.get(start) != counts}
+        self._told |= fresh
+        for start, counts in fresh.items():
+            self._out.line("  ".join([f"{start:%Y-%m-%d %H:%M:%S}", *(f"{count:>10}" for count in counts)]))
+        windows = [
+            {"start": start, "counts": dict(zip(self._args.steps, counts, strict=True))}
+            for start, counts in fresh.items()
+        ]
+        self._out.result({"topic": self._args.topic, "window": self._args.window, "windows": windows})
 
 
 def run_doctor(args: argparse.Namespace) -> int:

@@ -199,7 +199,7 @@ class StoreOptions(Options):
     subscribe: tuple[str, ...] = option("subscribe", values.names, (), alias="topic")
     metadata: str = option("metadata", values.choice("basic", "all"), "basic")
     decompress: bool = option("decompress", values.switch, True)
-    slice_bytes: int = option("sliceBytes", values.size, 64 * MIB)
+    slice_bytes: int | None = option("sliceBytes", values.size, None)  # None: see store_slices
     check_crc: bool = option("checkCrc", values.switch, True)
     broker_name: str = option("brokerName", values.text, "")
 

@@ -2,10 +2,14 @@
 
 Every entry of a ConsumeQueue points to the beginning of a record, and entries of a queue point ever further, so the
 first record behind any position is found by halving. A live store is read up to where its log ended at planning.
+
+A slice is a task, and a task costs about 20 ms of CPU whatever it reads: so slices are large, but as many for one core
+as for the next, or all would wait for the last one.
 """
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +19,8 @@ from cometmq.store.log_walk import log_end
 from cometmq.store.queue_scan_cy import BLANK_SIZE_FIELD
 from cometmq.store.read_only import QueueName, Segment, StoreFiles, Stream
 
+SLICE_SIZE_MIN, SLICE_SIZE_MAX = 64 << 20, 256 << 20  # bytes, where nobody said how many
+SLICES_PER_CORE_MIN = 2
 CUTTING_QUEUES_MAX = 16  # queues looked at first for places to cut: the longest ones
 
 
@@ -28,9 +34,9 @@ class LogSlice:
 
 
 def slices_of(
-    root: Path, commit_log_dir: Path | None, topics: tuple[str, ...], slice_bytes: int
+    root: Path, commit_log_dir: Path | None, topics: tuple[str, ...], slice_bytes: int | None
 ) -> list[LogSlice]:
-    """Slices of about ``slice_bytes``; only where the topics have messages, if topics are given."""
+    """Slices of about ``slice_bytes`` (None: even_size); only where the topics have messages, if topics are given."""
     files = StoreFiles(root, commit_log_dir)
     end, _ = log_end(files.log)
     queues = {name: queue_range(stream, files.log.start) for name, stream in files.queues.items()}
@@ -39,12 +45,32 @@ def slices_of(
         low, high = _span(files, queues, topics, end)
     longest = sorted(queues, key=lambda name: queues[name][0] - queues[name][1])
     cuts = [(files.queues[name], *queues[name]) for name in longest]
+    size = slice_bytes or even_size(high - low, core_count())
     found: list[LogSlice] = []
     for segment in files.log.segments:
-        found += _cut(segment, max(segment.start, low), min(segment.end, high), cuts, slice_bytes)
+        found += _cut(segment, max(segment.start, low), min(segment.end, high), cuts, size)
     for stream in files.queues.values():
         stream.let_go()
     return found
+
+
+def even_size(total: int, cores: int) -> int:
+    """Bytes of a slice of so many bytes in all, for so many cores.
+
+    >>> [even_size(mib << 20, 2) >> 20 for mib in (30, 200, 1200, 5120)]
+    [30, 50, 200, 256]
+    """
+    count = -(-total // SLICE_SIZE_MAX)
+    if count < SLICES_PER_CORE_MIN * cores:
+        count = min(SLICES_PER_CORE_MIN * cores, -(-total // SLICE_SIZE_MIN))
+    else:
+        count += -count % cores
+    return -(-total // max(count, 1)) or 1
+
+
+def core_count() -> int:
+    """Of the driver's machine: the planner knows no other, and locally they are what Spark uses."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _span(
@@ -68,14 +94,16 @@ def _span(
 def _cut(
     segment: Segment, low: int, high: int, cuts: list[tuple[Stream, int, int]], slice_bytes: int
 ) -> list[LogSlice]:
-    """Long queues have an entry nearly everywhere; where they have none the others are looked at."""
+    """Slices of one file, of like size. Long queues have an entry nearly everywhere; else all queues are looked at."""
     found: list[LogSlice] = []
+    count = max(1, round((high - low) / slice_bytes))
+    step = -(-(high - low) // count)
     while low < high:
         end = high
-        if high - low > slice_bytes * 3 // 2:
-            end = _record_behind(cuts[:CUTTING_QUEUES_MAX], low + slice_bytes, high)
-            if end - low > slice_bytes * 2:
-                end = _record_behind(cuts, low + slice_bytes, high)
+        if high - low > step * 3 // 2:
+            end = _record_behind(cuts[:CUTTING_QUEUES_MAX], low + step, high)
+            if end - low > step * 2:
+                end = _record_behind(cuts, low + step, high)
         found.append(LogSlice(segment, low - segment.start, end - segment.start))
         low = end
     return found
