@@ -55,6 +55,7 @@ class AccountAdmin(AdminBase):
         await self._call(address, RequestCode.UPDATE_AND_CREATE_ACL_CONFIG, header)
 
     async def delete_account(self, address: str, access_key: str) -> None:
+        """Delete an account at a broker."""
         await self._call(
             address, RequestCode.DELETE_ACL_CONFIG, DeleteAccessConfigHeader(access_key=access_key)
         )

@@ -77,12 +77,15 @@ class BrokerAdmin(AdminBase):
         return QueryConsumeQueueResponseBody.decode(response.body)
 
     async def clean_unused_topics(self, address: str) -> None:
+        """Have a broker delete the queues of topics that do not exist any more."""
         await self._call(address, RequestCode.CLEAN_UNUSED_TOPIC)
 
     async def clean_expired_queues(self, address: str) -> None:
+        """Have a broker delete the files of queues whose messages are gone from the log."""
         await self._call(address, RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE)
 
     async def delete_expired_log(self, address: str) -> None:
+        """Have a broker delete the files of its log whose time is over, now."""
         await self._call(address, RequestCode.DELETE_EXPIRED_COMMITLOG)
 
     # --- NameServers ---
@@ -95,25 +98,30 @@ class BrokerAdmin(AdminBase):
         return WipeWritePermResponseHeader.decode(response.ext_fields).wipe_topic_count
 
     async def add_write_permission(self, broker_name: str) -> int:
+        """Let clients send to a broker again that ``wipe_write_permission`` took out; how many topics it concerns."""
         response = await self._name_server(
             RequestCode.ADD_WRITE_PERM_OF_BROKER, BrokerNameHeader(broker_name=broker_name)
         )
         return AddWritePermResponseHeader.decode(response.ext_fields).add_topic_count
 
     async def name_server_config(self, address: str) -> dict[str, str]:
+        """The settings of a NameServer."""
         response = await self._call(address, RequestCode.GET_NAMESRV_CONFIG)
         return parse_properties(bytes(response.body).decode())
 
     async def update_name_server_config(self, settings: Mapping[str, str]) -> None:
+        """Change settings at every NameServer."""
         body = "\n".join(f"{key}={value}" for key, value in settings.items()).encode()
         await self._every_name_server(RequestCode.UPDATE_NAMESRV_CONFIG, body=body)
 
     async def put_kv(self, namespace: str, key: str, value: str) -> None:
+        """Set a pair of the NameServers' key-value table, at every NameServer."""
         await self._every_name_server(
             RequestCode.PUT_KV_CONFIG, PutKVConfigHeader(namespace=namespace, key=key, value=value)
         )
 
     async def get_kv(self, namespace: str, key: str) -> str | None:
+        """A value of the NameServers' key-value table, None if there is none."""
         response = await self._name_server(
             RequestCode.GET_KV_CONFIG,
             KVConfigHeader(namespace=namespace, key=key),
@@ -122,11 +130,13 @@ class BrokerAdmin(AdminBase):
         return KVConfigResponseHeader.decode(response.ext_fields).value if response.code == 0 else None
 
     async def delete_kv(self, namespace: str, key: str) -> None:
+        """Delete a pair of the NameServers' key-value table."""
         await self._every_name_server(
             RequestCode.DELETE_KV_CONFIG, KVConfigHeader(namespace=namespace, key=key)
         )
 
     async def kv_list(self, namespace: str) -> dict[str, str]:
+        """All pairs of a namespace of the NameServers' key-value table."""
         response = await self._name_server(
             RequestCode.GET_KVLIST_BY_NAMESPACE,
             NamespaceHeader(namespace=namespace),

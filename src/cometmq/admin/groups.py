@@ -70,6 +70,7 @@ class GroupAdmin(AdminBase):
         return SubscriptionGroupWrapper.decode(response.body).subscription_group_table
 
     async def group_settings(self, group: str) -> SubscriptionGroupConfig:
+        """The settings of a group; ClientError if no broker knows it."""
         settings = (await self.groups()).get(group)
         if settings is None:
             raise ClientError(

@@ -37,10 +37,12 @@ class OffsetAdmin(AdminBase):
         return sorted(Queue(topic, queue.broker_name, queue.queue_id) for queue in route.read_queues)
 
     async def max_offset(self, queue: Queue) -> int:
+        """The offset that the next message of a queue will have."""
         address, wire = await self._address(queue)
         return await self._instance.brokers.max_offset(address, wire)
 
     async def min_offset(self, queue: Queue) -> int:
+        """The offset of the first message that a queue still has."""
         address, wire = await self._address(queue)
         return await self._instance.brokers.min_offset(address, wire)
 

@@ -70,6 +70,7 @@ class ReceivedMessage:
 
     @property
     def stored_body_size(self) -> int:
+        """Bytes of the body as it came, maybe compressed."""
         return len(self.record.stored_body)
 
     @property
@@ -84,10 +85,12 @@ class ReceivedMessage:
 
     @property
     def tag(self) -> str | None:
+        """What it was filtered by."""
         return self.record.tag
 
     @property
     def keys(self) -> list[str]:
+        """The words by which it can be found."""
         return self.record.keys
 
     @property
@@ -97,10 +100,12 @@ class ReceivedMessage:
 
     @property
     def offset_msg_id(self) -> str:
+        """The id by place: broker address and position in its log."""
         return self.record.offset_msg_id
 
     @property
     def queue(self) -> Queue:
+        """Where it was read."""
         return Queue(self.topic, self.record.broker_name, self.record.queue_id)
 
     @property
@@ -110,6 +115,7 @@ class ReceivedMessage:
 
     @property
     def flag(self) -> int:
+        """The free number that the sender gave."""
         return self.record.flag
 
     @property
@@ -124,10 +130,12 @@ class ReceivedMessage:
 
     @property
     def transaction_id(self) -> str | None:
+        """For the check of a transaction: the id that ``half.transaction_id`` had."""
         return self.record.unique_id
 
     @property
     def wants_reply(self) -> bool:
+        """Does its sender wait for an answer?"""
         return PROPERTY_CORRELATION_ID in self.properties
 
     # --- what can be done with it ---

@@ -40,6 +40,7 @@ class SendResult(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def ok(self) -> bool:
+        """Stored, and everything that was asked for is done."""
         return self.status is SendStatus.SEND_OK
 
 

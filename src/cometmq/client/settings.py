@@ -116,10 +116,12 @@ class Settings:
         return cls(**values)
 
     def changed(self, **changes: Any) -> Self:
+        """A copy with some settings changed."""
         return replace(self, **changes)
 
     @property
     def offset_path(self) -> Path:
+        """Where offsets of broadcast groups are kept."""
         return Path(self.offset_directory).expanduser()
 
     def ssl_context(self) -> ssl.SSLContext | None:

@@ -83,6 +83,7 @@ class Message:
 
     @property
     def tag(self) -> str | None:
+        """What consumers filter by; one per message."""
         return self.properties.get(PROPERTY_TAGS)
 
     @tag.setter
@@ -93,6 +94,7 @@ class Message:
 
     @property
     def keys(self) -> list[str]:
+        """Words by which the message can be found; no blanks inside one."""
         return self.properties.get(PROPERTY_KEYS, "").split()
 
     @keys.setter
@@ -101,6 +103,7 @@ class Message:
 
     @property
     def delay_level(self) -> int:
+        """1 to 18 (1s 5s 10s 30s 1m ... 2h), or 0: at once."""
         return _int(self.properties.get(PROPERTY_DELAY))
 
     @delay_level.setter
@@ -118,6 +121,7 @@ class Message:
 
     @property
     def unique_id(self) -> str | None:
+        """The id that the producer gives it; None before it is sent."""
         return self.properties.get(PROPERTY_UNIQ_KEY)
 
 

@@ -113,6 +113,7 @@ class Admin:
         return self._thread.run(self._inner.group_configs(address))
 
     def group_settings(self, group: str) -> SubscriptionGroupConfig:
+        """The settings of a group; ClientError if no broker knows it."""
         return self._thread.run(self._inner.group_settings(group))
 
     def delete_group(self, group: str, *, remove_offsets: bool = False, cluster: str | None = None) -> None:
@@ -152,9 +153,11 @@ class Admin:
         return self._thread.run(self._inner.queues(topic))
 
     def max_offset(self, queue: Queue) -> int:
+        """The offset that the next message of a queue will have."""
         return self._thread.run(self._inner.max_offset(queue))
 
     def min_offset(self, queue: Queue) -> int:
+        """The offset of the first message that a queue still has."""
         return self._thread.run(self._inner.min_offset(queue))
 
     def offset_at(self, queue: Queue, moment: Moment) -> int:
@@ -230,12 +233,15 @@ class Admin:
         return self._thread.run(self._inner.queue_entries(address, topic, queue_id, index, count, group))
 
     def clean_unused_topics(self, address: str) -> None:
+        """Have a broker delete the queues of topics that do not exist any more."""
         self._thread.run(self._inner.clean_unused_topics(address))
 
     def clean_expired_queues(self, address: str) -> None:
+        """Have a broker delete the files of queues whose messages are gone from the log."""
         self._thread.run(self._inner.clean_expired_queues(address))
 
     def delete_expired_log(self, address: str) -> None:
+        """Have a broker delete the files of its log whose time is over, now."""
         self._thread.run(self._inner.delete_expired_log(address))
 
     def wipe_write_permission(self, broker_name: str) -> int:
@@ -243,24 +249,31 @@ class Admin:
         return self._thread.run(self._inner.wipe_write_permission(broker_name))
 
     def add_write_permission(self, broker_name: str) -> int:
+        """Let clients send to a broker again that ``wipe_write_permission`` took out; how many topics it concerns."""
         return self._thread.run(self._inner.add_write_permission(broker_name))
 
     def name_server_config(self, address: str) -> dict[str, str]:
+        """The settings of a NameServer."""
         return self._thread.run(self._inner.name_server_config(address))
 
     def update_name_server_config(self, settings: Mapping[str, str]) -> None:
+        """Change settings at every NameServer."""
         self._thread.run(self._inner.update_name_server_config(settings))
 
     def put_kv(self, namespace: str, key: str, value: str) -> None:
+        """Set a pair of the NameServers' key-value table, at every NameServer."""
         self._thread.run(self._inner.put_kv(namespace, key, value))
 
     def get_kv(self, namespace: str, key: str) -> str | None:
+        """A value of the NameServers' key-value table, None if there is none."""
         return self._thread.run(self._inner.get_kv(namespace, key))
 
     def delete_kv(self, namespace: str, key: str) -> None:
+        """Delete a pair of the NameServers' key-value table."""
         self._thread.run(self._inner.delete_kv(namespace, key))
 
     def kv_list(self, namespace: str) -> dict[str, str]:
+        """All pairs of a namespace of the NameServers' key-value table."""
         return self._thread.run(self._inner.kv_list(namespace))
 
     def ha_status(self, address: str) -> dict[str, Any] | None:
@@ -320,6 +333,7 @@ class Admin:
         )
 
     def delete_account(self, address: str, access_key: str) -> None:
+        """Delete an account at a broker."""
         self._thread.run(self._inner.delete_account(address, access_key))
 
     def set_white_addresses(self, address: str, addresses: Sequence[str]) -> None:

@@ -36,9 +36,11 @@ class Client(Lifetime):
 
     @classmethod
     def from_env(cls, **options: Unpack[ClientArguments]) -> Self:
+        """A client for the servers that NAMESRV_ADDR or COMETMQ_* in the environment name."""
         return cls(None, **options)
 
     def start(self) -> None:
+        """Begin: starts the thread that does the network. Happens by itself in ``with``."""
         if self._thread is None:
             self._thread = LoopThread("cometmq-client")
             self._thread.run(self._inner.start())
@@ -64,9 +66,11 @@ class Client(Lifetime):
 
     @property
     def client_id(self) -> str:
+        """The name that brokers know this client by."""
         return self._loop.call(lambda: self._inner.client_id)
 
     def producer(self, group: str = "cometmq-producer", **options: Unpack[ProducerArguments]) -> Producer:
+        """A producer of a group; usable at once."""
         inner = self._loop.call(lambda: self._inner.producer(group, **options))
         self._producers.append(Producer(self._loop, inner))
         return self._producers[-1]
@@ -74,6 +78,7 @@ class Client(Lifetime):
     def transactional(
         self, group: str, *, check: Check, **options: Unpack[ProducerArguments]
     ) -> TransactionalProducer:
+        """A producer of transactional messages; ``check`` is asked about those whose end got lost."""
         inner = self._loop.call(lambda: self._inner.transactional(group, check=check, **options))
         producer = TransactionalProducer(self._loop, inner)
         self._producers.append(producer)
@@ -82,15 +87,18 @@ class Client(Lifetime):
     def consumer(
         self, group: str, subscriptions: Subscriptions, **options: Unpack[ConsumerArguments]
     ) -> Consumer:
+        """A member of a consumer group; options as in ConsumerOptions."""
         return Consumer(self._loop, lambda: self._inner.consumer(group, subscriptions, **options))
 
     def stream(
         self, group: str, subscriptions: Subscriptions | None = None, **options: Unpack[StreamArguments]
     ) -> Stream:
+        """A reader with its own offsets, of topics or (``assign=``) of queues."""
         return Stream(self._loop, lambda: self._inner.stream(group, subscriptions, **options))
 
     @property
     def admin(self) -> Admin:
+        """Operations on the cluster."""
         if self._admin is None:
             self._admin = Admin(self._loop, self._loop.call(lambda: self._inner.admin))
         return self._admin

@@ -37,10 +37,12 @@ class SyncMessage:
 
     @property
     def topic(self) -> str:
+        """The topic as the application knows it."""
         return self.inner.topic
 
     @property
     def body(self) -> bytes:
+        """The body as it was sent, decompressed if it came compressed."""
         return self.inner.body
 
     @contextmanager
@@ -66,12 +68,15 @@ class SyncMessage:
         self._thread.call(self._consumer.settle_success, self.inner)
 
     def retry(self, *, delay_level: int = 0) -> None:
+        """Have it come again later."""
         self._thread.run(self._consumer.settle_failure(self.inner, Retry(delay_level=delay_level)))
 
     def reject(self, reason: str = "") -> None:
+        """Never again: it goes to the dead letters of the group."""
         self._thread.run(self._consumer.settle_failure(self.inner, Reject(reason)))
 
     def reply(self, body: bytes) -> SendResult:
+        """Answer a request."""
         return self._thread.run(self.inner.reply(body))
 
 
@@ -108,19 +113,25 @@ class Consumer(Lifetime):
         self._thread.run(self._inner.run(handler, decode=decode))
 
     def commit(self) -> None:
+        """Store how far this member came, and wait for the brokers' confirmation."""
         self._thread.run(self._inner.commit())
 
     def subscribe(self, topic: str, filter: Filter | str | None = None) -> None:
+        """Read another topic, or read one with another filter."""
         self._thread.run(self._inner.subscribe(topic, filter))
 
     def unsubscribe(self, topic: str) -> None:
+        """Read a topic no more."""
         self._thread.run(self._inner.unsubscribe(topic))
 
     def pause(self) -> None:
+        """Stop pulling; what was pulled is still handed out."""
         self._thread.call(self._inner.pause)
 
     def resume(self) -> None:
+        """Pull again after ``pause()``."""
         self._thread.call(self._inner.resume)
 
     def assignment(self) -> list[Queue]:
+        """The queues that this member has now."""
         return self._thread.call(self._inner.assignment)

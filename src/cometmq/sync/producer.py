@@ -33,9 +33,11 @@ class Producer(Lifetime):
 
     @property
     def group(self) -> str:
+        """The producer group."""
         return self._inner.group
 
     def start(self) -> None:
+        """Announce the group to the brokers. Happens by itself with the first send."""
         self._thread.run(self._inner.start())
 
     def close(self, timeout: Duration | None = None) -> None:
@@ -90,11 +92,13 @@ class Producer(Lifetime):
         )
 
     def send_oneway(self, message: Message, *, ordering_key: str | None = None) -> None:
+        """Send without waiting for an answer: fast, and nobody knows whether it arrived."""
         self._thread.run(self._inner.send_oneway(message, ordering_key=ordering_key))
 
     def send_batch(
         self, messages: Iterable[Message], *, queue: Queue | None = None, timeout: Duration | None = None
     ) -> SendResult:
+        """Send messages of one topic in one request, to one queue."""
         return self._thread.run(self._inner.send_batch(messages, queue=queue, timeout=timeout))
 
     def send_soon(self, message: Message, **options: Any) -> Future[SendResult]:
@@ -121,6 +125,7 @@ class Producer(Lifetime):
         return self._thread.run(self._inner.request(message, timeout=timeout))
 
     def queues(self, topic: str) -> list[Queue]:
+        """The queues that messages of a topic are spread over."""
         return self._thread.run(self._inner.queues(topic))
 
 

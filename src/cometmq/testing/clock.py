@@ -17,15 +17,18 @@ class VirtualClock:
         self._ahead_ms = 0
 
     def now_ms(self) -> int:
+        """Milliseconds since the epoch, as this clock says."""
         return time.time_ns() // 1_000_000 + self._ahead_ms
 
     __call__ = now_ms
 
     @property
     def ahead_s(self) -> float:
+        """How far it was turned, in seconds."""
         return self._ahead_ms / 1000
 
     def advance(self, seconds: float) -> None:
+        """Turn the clock forward."""
         if seconds < 0:
             raise ValueError("a clock is turned forward, not back")
         self._ahead_ms += round(seconds * 1000)

@@ -72,6 +72,7 @@ class LocalBroker:
     # --- life ---
 
     def start(self) -> Self:
+        """Start NameServer and broker; returns when they serve."""
         if self._thread is None:
             self._thread = LoopThread("cometmq-test-broker", lambda: ClockedLoop(self.clock))
             try:
@@ -186,6 +187,7 @@ class LocalBroker:
 
     @property
     def broker_address(self) -> str:
+        """Where clients reach the broker; that of the proxy if there is one."""
         if self.proxy is not None:
             return self.proxy.address
         return f"{HOST}:{self._ports[1]}"
@@ -221,6 +223,7 @@ class LocalBroker:
         self._run(self._start_broker())
 
     def stop_name_server(self) -> None:
+        """Stop the NameServer; the broker goes on."""
         self._run(self._name_server.stop())
 
     # --- what it holds ---

@@ -30,11 +30,13 @@ class Proxy:
         self.connections = 0
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> str:
+        """Listen; the address to give to clients."""
         self._server = await asyncio.start_server(self._serve, host, port)
         self.address = f"{host}:{self._server.sockets[0].getsockname()[1]}"
         return self.address
 
     async def stop(self) -> None:
+        """Cut every connection and listen no more."""
         if self._server is not None:
             self._server.close()
         self.cut()
@@ -55,6 +57,7 @@ class Proxy:
         self._flowing.clear()
 
     def resume(self) -> None:
+        """Let bytes flow again after ``stall()``."""
         self._flowing.set()
 
     def cut_after(self, byte_count: int) -> None:

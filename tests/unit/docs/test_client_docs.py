@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import importlib
 import inspect
 import re
 import shlex
@@ -133,3 +134,25 @@ def test_every_test_named_in_the_complaints_exists() -> None:
     tests = {path.name for path in (ROOT / "tests").rglob("test_*.py")}
     for named in re.findall(r"`(test_\w+\.py)`", (DOCS / "complaints.md").read_text("utf-8")):
         assert named in tests, named
+
+
+@pytest.mark.parametrize("module", ["cometmq", "cometmq.sync", "cometmq.testing"])
+def test_everything_public_says_what_it_does(module: str) -> None:
+    public = importlib.import_module(module)
+    named = {name: getattr(public, name) for name in public.__all__}
+    silent = [name for name, thing in named.items() if inspect.isroutine(thing) and not inspect.getdoc(thing)]
+    for name, thing in named.items():
+        if inspect.isclass(thing):
+            silent += [f"{name}.{member}" for member in vars_of(thing) if not doc_of(thing, member)]
+    assert silent == []
+
+
+def vars_of(cls: type) -> list[str]:
+    """Public methods and properties, inherited ones included."""
+    found = [(name, inspect.getattr_static(cls, name)) for name in dir(cls) if not name.startswith("_")]
+    ours = (property, classmethod, staticmethod, types.FunctionType)
+    return [name for name, member in found if isinstance(member, ours)]
+
+
+def doc_of(cls: type, member: str) -> str | None:
+    return inspect.getdoc(inspect.getattr_static(cls, member)) or inspect.getdoc(getattr(cls, member))

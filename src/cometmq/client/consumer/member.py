@@ -116,6 +116,7 @@ class Member(Lifetime, ABC):
         """Look at the assignment again, soon."""
 
     def is_paused(self, queue: Queue) -> bool:
+        """Is a queue (wire name) not pulled at the moment?"""
         return self.paused
 
     def abandon(self) -> None:
@@ -129,6 +130,7 @@ class Member(Lifetime, ABC):
             del self.instance.consumers[self.group]
 
     def topics(self) -> list[str]:
+        """The topics that are read, as brokers know them."""
         return self.subscriptions.topics()
 
     def plain_topic(self, topic: str) -> str:
@@ -139,7 +141,9 @@ class Member(Lifetime, ABC):
         return plain
 
     def plain_queue(self, queue: Queue) -> Queue:
+        """A queue with the name of its topic as the application knows it."""
         return Queue(self.plain_topic(queue.topic), queue.broker_name, queue.queue_id)
 
     def wire_queue(self, queue: Queue) -> Queue:
+        """A queue with the name of its topic as brokers know it: with the namespace."""
         return Queue(self.instance.wire(queue.topic), queue.broker_name, queue.queue_id)

@@ -103,6 +103,7 @@ class ConsumerOptions:
 
     @property
     def suspend_s(self) -> float:
+        """How long a queue pauses after a failure, within the limits of the Java client."""
         return clamp_suspend(seconds(self.suspend_time))
 
 

@@ -284,9 +284,11 @@ class Consumer(Member):
         await self.workers.run()
 
     def begin_processing(self, count: int = 1) -> None:
+        """So many messages more are in work; closing waits for them."""
         self._processing += count
 
     def end_processing(self, count: int = 1) -> None:
+        """So many messages less are in work."""
         self._processing -= count
         if not self._processing:
             self._idle.set()
@@ -299,6 +301,7 @@ class Consumer(Member):
         self.settlement.success([message])
 
     async def settle_failure(self, message: ReceivedMessage, reason: BaseException) -> None:
+        """Have a message come again, or go where the reason (Retry, Reject) says."""
         self._trace_end(message, reason)
         await self.settlement.failure([message], reason)
 
@@ -316,6 +319,7 @@ class Consumer(Member):
             held.room.set()
 
     async def reply(self, message: ReceivedMessage, body: bytes) -> SendResult:
+        """Answer a request that was consumed."""
         from cometmq.client.request_reply import reply
 
         return await reply(self.instance, message, body)
@@ -323,6 +327,7 @@ class Consumer(Member):
     # --- offsets ---
 
     async def persist_offsets(self) -> None:
+        """Store how far this member came, now; happens by itself every five seconds."""
         await self.offsets.persist(list(self.queues))
 
     async def commit(self) -> None:
@@ -384,6 +389,7 @@ class Consumer(Member):
         self.rebalance.wake()
 
     async def unsubscribe(self, topic: str) -> None:
+        """Read a topic no more."""
         self.subscriptions.unsubscribe(topic)
         await self.instance.heartbeat()
         self.rebalance.wake()
@@ -393,6 +399,7 @@ class Consumer(Member):
         self.paused = True
 
     def resume(self) -> None:
+        """Pull again after ``pause()``."""
         self.paused = False
         self.rebalance.wake()
 

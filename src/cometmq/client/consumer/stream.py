@@ -164,6 +164,7 @@ class Stream(Member):
     # --- flow control and arrivals (called by the pull loops) ---
 
     def full(self, process_queue: ProcessQueue) -> bool:
+        """Is enough pulled ahead of a queue?"""
         return (
             process_queue.count > self._queue_messages_max
             or process_queue.size_bytes > self._queue_bytes_max
@@ -174,12 +175,14 @@ class Stream(Member):
         """Limits of a stream are per queue and in all."""
 
     def arrived(self, process_queue: ProcessQueue, messages: list[ReceivedMessage]) -> None:
+        """Messages were pulled: they are there for the next poll."""
         if not process_queue.in_line:
             process_queue.in_line = True
             self._ready.append(process_queue)
         self._news.set()
 
     def is_paused(self, queue: Queue) -> bool:
+        """Is a queue (wire name) not read at the moment?"""
         return self.paused or queue in self._paused_queues
 
     async def offset_moved(self, process_queue: ProcessQueue, offset: int) -> None:
@@ -272,6 +275,7 @@ class Stream(Member):
     # --- positions ---
 
     def assignment(self) -> list[Queue]:
+        """The queues that this stream reads now."""
         return sorted(self.plain_queue(queue) for queue, held in self.queues.items() if not held.dropped)
 
     async def wait_assigned(self, timeout: Duration = ASSIGN_WAIT_S) -> list[Queue]:
@@ -302,6 +306,7 @@ class Stream(Member):
             self._begin(wire, (await self._bounds(wire))[0])
 
     async def seek_to_end(self, *queues: Queue) -> None:
+        """Go on behind the last message of these queues, of all if none is named."""
         for wire in await self._chosen(queues):
             self._begin(wire, (await self._bounds(wire))[1])
 
@@ -349,6 +354,7 @@ class Stream(Member):
         self._paused_queues.update(self.wire_queue(queue) for queue in queues or self.assignment())
 
     def resume(self, *queues: Queue) -> None:
+        """Read queues again, all if none is named."""
         self._paused_queues.difference_update(self.wire_queue(queue) for queue in queues or self.assignment())
 
     def _check(self) -> None:
