@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
+from cometmq.errors import StoreError
 from cometmq.store.checkpoint import Checkpoint
 from cometmq.store.commit_log import CommitLog
 from cometmq.store.consume_queue import ConsumeQueue
@@ -57,12 +58,21 @@ class QueueLosses:
         for queue, starts in self._table.useless.items():
             self._found[queue] = f"{file_name(starts[0])} has a wrong length or stands behind a missing file"
         for queue in self._table.all():
-            if queue.recover():
+            if self._recover(queue):
                 self._found[queue] = "a part of its files is empty"
             if self._log.files and queue.last_start >= 0:
                 self._look_at_front(queue)
         if tails is not None:
             self._compare(tails)
+
+    def _recover(self, queue: ConsumeQueue) -> bool:
+        try:
+            return queue.recover()
+        except OSError as error:
+            raise StoreError(
+                f"The ConsumeQueue {queue.directory} cannot be read ({error.strerror}): check who may read its files, "
+                "and its disk; if the files are lost, delete them, and the next start makes them anew from the log."
+            ) from error
 
     def _look_at_front(self, queue: ConsumeQueue) -> None:
         if queue.end == queue.first_start and self._was_emptied(queue):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import os
 import shutil
 from collections.abc import Callable
@@ -205,6 +206,18 @@ def test_a_wrong_setting_is_told_and_nothing_is_touched(config: StoreConfig) -> 
     with pytest.raises(StoreError, match="2000 bytes instead of 4000: set mappedFileSizeCommitLog and"):
         MessageStore(dataclasses.replace(config, mapped_file_size_consume_queue=4000)).open()
     assert {path: path.read_bytes() for path in before} == before
+
+
+def test_a_file_that_cannot_be_read_is_named(config: StoreConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(path: str, size: int) -> bool:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    (config.store_path_root_dir / "queue-tails").unlink(missing_ok=True)
+    monkeypatch.setattr("cometmq.store.consume_queue.looks_full", broken)
+    with pytest.raises(
+        StoreError, match=r"consumequeue/./\d cannot be read \(Input/output error\): check who may"
+    ):
+        MessageStore(config).open()
 
 
 def test_directories_of_new_queues_are_synced_with_those_above_before_the_checkpoint(tmp_path: Path) -> None:
