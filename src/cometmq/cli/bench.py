@@ -1,4 +1,4 @@
-"""Measure a cluster with this client: send, consume, or both, with a progress bar."""
+"""Measure a cluster with this client: send or consume, with a progress bar."""
 
 from __future__ import annotations
 

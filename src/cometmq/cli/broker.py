@@ -1,4 +1,7 @@
-"""Run a broker with the settings of a RocketMQ 4.9 broker.conf (properties file)."""
+"""Run a broker with the settings of a RocketMQ 4.9 broker.conf (properties file).
+
+About a running one: ``cometmq broker show`` its figures, ``cometmq broker config`` its settings, and changes them.
+"""
 
 from __future__ import annotations
 

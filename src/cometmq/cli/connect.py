@@ -53,7 +53,7 @@ def add_connection_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--namespace", default="", help="namespace of topics and groups")
     group.add_argument("--access-key", default="", help="with --secret-key: account for clusters with ACL")
-    group.add_argument("--secret-key", default="")
+    group.add_argument("--secret-key", default="", help="the secret of that account")
     group.add_argument("--tls", action="store_true", help="connect with TLS")
     group.add_argument("--json", action="store_true", help="print JSON")
     group.add_argument(

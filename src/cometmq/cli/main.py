@@ -60,11 +60,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def run_command(name: str, arguments: Sequence[str], module_name: str = "") -> int:
     own_module, summary = COMMANDS[name]
-    module = importlib.import_module(f"cometmq.cli.{module_name or own_module}")
-    parser = Parser(prog=f"cometmq {name}", description=module.__doc__ or summary)
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    module.configure(parser)
     try:
+        module = importlib.import_module(f"cometmq.cli.{module_name or own_module}")
+        parser = Parser(prog=f"cometmq {name}", description=(module.__doc__ or summary).replace("``", "'"))
+        parser.formatter_class = argparse.RawDescriptionHelpFormatter
+        module.configure(parser)
         return int(module.run(parser.parse_args(arguments)) or 0)
     except CometMQError as error:
         print(f"cometmq {name}: {error}", file=sys.stderr)

@@ -32,9 +32,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "body", nargs="?", help="the body; '-' or nothing: each line of standard input is one message"
     )
     send.add_argument("--file", type=Path, help="the body is the content of this file")
-    send.add_argument("--tag")
+    send.add_argument("--tag", help="what consumers filter by")
     send.add_argument("--key", action="append", default=[], help="may be given several times")
-    send.add_argument("--property", action="append", default=[], metavar="NAME=VALUE")
+    send.add_argument(
+        "--property", action="append", default=[], metavar="NAME=VALUE", help="may be given several times"
+    )
     send.add_argument("--delay-level", type=amount, default=0, help="1 to 18: 1s 5s 10s 30s 1m ... 2h")
     send.add_argument("--ordering-key", help="messages of one key stay in order")
     send.add_argument("-c", "--count", type=count, default=1, help="send it so many times")

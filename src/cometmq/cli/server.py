@@ -45,7 +45,9 @@ def add_server_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--metrics-host", default="", metavar="HOST", help="address for --metrics-port (default: all)"
     )
-    parser.add_argument("--log-level", choices=LEVELS, default="info")
+    parser.add_argument(
+        "--log-level", choices=LEVELS, default="info", help="least level that is logged (info)"
+    )
     parser.add_argument("--log-json", action="store_true", help="one JSON object per log line")
 
 
