@@ -80,6 +80,17 @@ def is_true(text: str | None, *, otherwise: bool = False) -> bool:
     return otherwise if text is None else text.lower() == "true"
 
 
+def whole(args: argparse.Namespace, name: str, otherwise: int | None = None) -> int:
+    """The number that an option gives; ``otherwise`` if it was not given."""
+    text = getattr(args, name)
+    if not text and otherwise is not None:
+        return otherwise
+    try:
+        return int(text)
+    except ValueError:
+        raise ClientError(f"--{name} is {text!r}; write a whole number") from None
+
+
 def parse_time(text: str) -> float:
     if text.isdigit():
         return int(text) / 1000

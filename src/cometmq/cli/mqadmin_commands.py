@@ -25,6 +25,7 @@ from cometmq.cli.mqadmin_base import (
     parse_time,
     targets_of,
     time_text,
+    whole,
 )
 from cometmq.errors import ClientError
 from cometmq.protocol import json_java
@@ -53,9 +54,9 @@ async def update_topic(client: Client, args: argparse.Namespace) -> Lines:
         made += await client.admin.create_topic(
             args.topic,
             queues=8,
-            read_queues=int(args.readQueueNums or 8),
-            write_queues=int(args.writeQueueNums or 8),
-            perm=int(args.perm or 6),
+            read_queues=whole(args, "readQueueNums", 8),
+            write_queues=whole(args, "writeQueueNums", 8),
+            perm=whole(args, "perm", 6),
             order=(args.order or "").lower() == "true",
             broker=await broker_name(client, address),
         )
@@ -149,8 +150,8 @@ async def update_sub_group(client: Client, args: argparse.Namespace) -> Lines:
         "consume_enable": (args.consumeEnable or "true").lower() == "true",
         "consume_from_min_enable": (args.consumeFromMinEnable or "false").lower() == "true",
         "consume_broadcast_enable": (args.consumeBroadcastEnable or "false").lower() == "true",
-        "retry_queue_nums": int(args.retryQueueNums or 1),
-        "retry_max_times": int(args.retryMaxTimes or 16),
+        "retry_queue_nums": whole(args, "retryQueueNums", 1),
+        "retry_max_times": whole(args, "retryMaxTimes", 16),
     }
     lines = []
     for address in await targets_of(client, args):

@@ -17,6 +17,7 @@ from cometmq.cli.mqadmin_base import (
     is_true,
     parse_time,
     time_text,
+    whole,
 )
 from cometmq.cli.render import body_text
 from cometmq.errors import ClientError
@@ -89,8 +90,8 @@ async def query_msg_by_key(client: Client, args: argparse.Namespace) -> Lines:
 async def query_msg_by_offset(client: Client, args: argparse.Namespace) -> Lines:
     from cometmq.client.queue import Queue
 
-    queue = Queue(args.topic, args.brokerName, int(args.queueId))
-    messages, _ = await client.admin.read(queue, int(args.offset), 1)
+    queue = Queue(args.topic, args.brokerName, whole(args, "queueId"))
+    messages, _ = await client.admin.read(queue, whole(args, "offset"), 1)
     return message_lines(messages[0]) if messages else [f"no message at offset {args.offset}"]
 
 
@@ -110,7 +111,7 @@ async def send_message(client: Client, args: argparse.Namespace) -> Lines:
 
     queue = None
     if args.broker and args.qid:
-        queue = Queue(args.topic, args.broker, int(args.qid))
+        queue = Queue(args.topic, args.broker, whole(args, "qid"))
     message = Message(args.topic, args.body.encode(), tag=args.tags, keys=args.key or ())
     result = await client.producer("mqadmin_producer").send(message, queue=queue)
     widths = (32, 4, 20, 40)
@@ -202,7 +203,7 @@ async def print_msg(client: Client, args: argparse.Namespace) -> Lines:
 async def print_msg_by_queue(client: Client, args: argparse.Namespace) -> Lines:
     from cometmq.client.queue import Queue
 
-    queue = Queue(args.topic, args.brokerName, int(args.queueId))
+    queue = Queue(args.topic, args.brokerName, whole(args, "queueId"))
     lines, counts = [], Counter[str]()
     async for message in _messages(client, queue, *await _range(client, queue, args)):
         if not _wanted(message, args.subExpression):
@@ -229,15 +230,15 @@ async def print_msg_by_queue(client: Client, args: argparse.Namespace) -> Lines:
 )
 async def consume_message(client: Client, args: argparse.Namespace) -> Lines:
     """Reads the oldest messages; no group moves by it, as in the original."""
-    left = int(args.MessageNumber or 128)
+    left = whole(args, "MessageNumber", 128)
     lines = []
     for queue in await client.admin.queues(args.topic):
         if args.brokerName and queue.broker_name != args.brokerName:
             continue
-        if args.queueId and queue.queue_id != int(args.queueId):
+        if args.queueId and queue.queue_id != whole(args, "queueId"):
             continue
         low, high = await _range(client, queue, args)
-        low = max(low, int(args.offset or 0))
+        low = max(low, whole(args, "offset", 0))
         async for message in _messages(client, queue, low, min(high, low + left)):
             lines.append(_line_of(message, body=True))
             left -= 1
@@ -315,7 +316,7 @@ def _average(found: list[tuple[Queue, bool, float]]) -> float:
 )
 async def check_msg_send_rt(client: Client, args: argparse.Namespace) -> Lines:
     queues = await client.admin.queues(args.topic)
-    found = await _send_times(client, queues, int(args.amount or 100), int(args.size or 128))
+    found = await _send_times(client, queues, whole(args, "amount", 100), whole(args, "size", 128))
     widths = (32, 4, 22, 10)
     rows = [(queue.broker_name, queue.queue_id, str(ok).lower(), round(spent)) for queue, ok, spent in found]
     head = ("#Broker Name", "#QID", "#Send Result", "#RT")
@@ -333,7 +334,7 @@ async def send_msg_status(client: Client, args: argparse.Namespace) -> Lines:
     from cometmq.client.queue import Queue
 
     queues = [Queue(args.brokerName, args.brokerName, 0)]  # every broker has a topic of its name
-    found = await _send_times(client, queues, int(args.count or 50), int(args.messageSize or 128))
+    found = await _send_times(client, queues, whole(args, "count", 50), whole(args, "messageSize", 128))
     return [f"rt={spent:.0f}ms, SendResult={'SEND_OK' if ok else 'FAILED'}" for _, ok, spent in found]
 
 
@@ -356,7 +357,7 @@ async def cluster_rt(client: Client, args: argparse.Namespace) -> Lines:
     for cluster, names in sorted(info.cluster_addr_table.items()):
         for name in sorted(names) if args.clusterName in (None, cluster) else ():
             queues = [Queue(name, name, 0)]
-            found = await _send_times(client, queues, int(args.amount or 100), int(args.size or 128))
+            found = await _send_times(client, queues, whole(args, "amount", 100), whole(args, "size", 128))
             good = sum(ok for _, ok, _ in found)
             lines.append(cells(widths, (cluster, name, f"{_average(found):.2f}", good, len(found) - good)))
     return lines

@@ -20,6 +20,7 @@ from cometmq.cli.mqadmin_base import (
     command,
     targets_of,
     time_text,
+    whole,
 )
 from cometmq.errors import ClientError
 from cometmq.protocol import json_java
@@ -53,7 +54,7 @@ EXPORTED_SETTINGS = (
     Option("p", "perm", "set topic's permission(2|4|6), intro[2:W; 4:R; 6:RW]", True),
 )
 async def update_topic_perm(client: Client, args: argparse.Namespace) -> Lines:
-    perm, lines = int(args.perm), []
+    perm, lines = whole(args, "perm"), []
     known = {one.broker_name: one for one in (await client.admin.topic_route(args.topic)).queue_datas}
     for address in await targets_of(client, args):
         name = await broker_name(client, address)
@@ -186,7 +187,7 @@ async def broker_consume_stats(client: Client, args: argparse.Namespace) -> Line
         "#Diff",
         "#LastTime",
     )
-    lines, level = [cells(widths, head)], int(args.level or 0)
+    lines, level = [cells(widths, head)], whole(args, "level", 0)
     for groups in found.consume_stats_list:
         for group, listed in groups.items():
             for queue, one in (pair for stats in listed for pair in stats.offset_table.items()):
@@ -295,7 +296,12 @@ def _running_lines(info: ConsumerRunningInfo) -> Lines:
 async def query_cq(client: Client, args: argparse.Namespace) -> Lines:
     address = args.broker or next(iter((await client.admin.masters()).values()))
     found = await client.admin.queue_entries(
-        address, args.topic, int(args.queue), int(args.index), int(args.count or 10), args.consumer
+        address,
+        args.topic,
+        whole(args, "queue"),
+        whole(args, "index"),
+        whole(args, "count", 10),
+        args.consumer,
     )
     lines = []
     if found.subscription_data is not None:
@@ -303,7 +309,7 @@ async def query_cq(client: Client, args: argparse.Namespace) -> Lines:
     if found.filter_data:
         lines += ["Filter data: ", found.filter_data, RULER]
     lines += ["Queue data: ", f"max: {found.max_queue_index}, min: {found.min_queue_index}", RULER]
-    for number, one in enumerate(found.queue_data, int(args.index)):
+    for number, one in enumerate(found.queue_data, whole(args, "index")):
         lines += [
             f"idx: {number}",
             f"ConsumeQueueData{{physicOffset={one.physic_offset}, physicSize={one.physic_size}, "

@@ -121,6 +121,21 @@ def test_what_is_not_there_is_named(fails: Fails, broker: LocalBroker) -> None:
     assert "does not elect its master" in fails("ha", "switch", "broker-a", *at, code=1)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "option"),
+    [
+        ("updateTopic -c DefaultCluster -t T -r few", "readQueueNums"),
+        ("queryMsgByOffset -t T -b broker-a -i few -o 0", "queueId"),
+        ("updateSubGroup -c DefaultCluster -g g -r few", "retryMaxTimes"),
+    ],
+)
+def test_numbers_of_mqadmin_that_are_none_are_named(
+    fails: Fails, broker: LocalBroker, arguments: str, option: str
+) -> None:
+    sentence = fails("mqadmin", *arguments.split(), "-n", broker.name_servers, code=1)
+    assert f"--{option} is 'few'; write a whole number" in sentence
+
+
 def test_keys_that_stand_twice_and_words_that_are_no_boolean_are_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], fails: Fails
 ) -> None:
