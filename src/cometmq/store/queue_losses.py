@@ -49,6 +49,7 @@ class QueueLosses:
         self._headless: set[ConsumeQueue] = set()
         self._whole_queue = False  # there is nothing left of a queue, not even its name
         self._known: set[ConsumeQueue] = set()
+        self._dispatched_from = 0
 
     def find(self, tails: Tails | None) -> None:
         """Find the ends of all queues, and what is lost. `tails`: how the last orderly stop left them, if it is sure.
@@ -83,11 +84,9 @@ class QueueLosses:
 
     def _was_emptied(self, queue: ConsumeQueue) -> bool:
         """A queue gets its file with its first entry, so a crash may have taken the page with the entry. But not if
-        the file is older than what the checkpoint vouches for, or if the log has records of that queue."""
+        the file is older than what the checkpoint vouches for. (What is younger is dispatched, see late().)"""
         modified_ms = os.stat(queue.path_of(queue.first_start)).st_mtime_ns // 1_000_000
-        return modified_ms < self._trusted_ms or self._repair.in_log_before(
-            queue, None, self._log.files[-1].end
-        )
+        return modified_ms < self._trusted_ms
 
     def _begins_too_late(self, queue: ConsumeQueue) -> bool:
         """Are records of a queue in the log which come before its first entry?"""
@@ -143,27 +142,36 @@ class QueueLosses:
         """The physical offset from which on the log gives back what was lost."""
         ends = [queue.max_physical_offset for queue in self._found]
         lowest = 0 if self._whole_queue else min(ends, default=otherwise)
-        return min(otherwise, max(lowest, self._log.min_offset))
+        self._dispatched_from = min(otherwise, max(lowest, self._log.min_offset))
+        return self._dispatched_from
 
     def late(self) -> int | None:
         """After dispatching: queues that begin, or go on, behind records of theirs that are in the log. They are cut
         there; the physical offset from which on to dispatch again, None if there is no such queue."""
         starts: list[int] = []
         for queue in self._table.all():
-            gap, queue.gap = queue.gap, None
-            if queue not in self._known and queue.min_offset > 0:
-                gap = (0, queue.min_offset * ENTRY_SIZE)
-            if gap is None or not self._lost_in(queue, gap[1] // ENTRY_SIZE):
+            position = self._late_loss(queue)
+            if position is None:
                 continue
             if not starts:
                 self._distrust()
-            if gap[0] == 0:
+            if position == 0:
                 queue.destroy()
             else:
-                queue.cut_to(gap[0])
+                queue.cut_to(position)
             self._tell(queue, "entries were missing")
             starts.append(max(queue.max_physical_offset, self._log.min_offset))
         return min(starts, default=None)
+
+    def _late_loss(self, queue: ConsumeQueue) -> int | None:
+        """The position of the first entry that a queue has lost."""
+        gap, queue.gap = queue.gap, None
+        if queue.last_start >= 0 and queue.end == queue.first_start:
+            known = self._repair.in_log_before(queue, None, self._dispatched_from)
+            return 0 if known else None
+        if queue not in self._known and queue.min_offset > 0:
+            gap = (0, queue.min_offset * ENTRY_SIZE)
+        return gap[0] if gap is not None and self._lost_in(queue, gap[1] // ENTRY_SIZE) else None
 
     def _lost_in(self, queue: ConsumeQueue, queue_offset: int) -> bool:
         """Is the record before this one in the log?"""

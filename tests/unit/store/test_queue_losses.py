@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from store_kit import bodies, message, opened, queue_ranges, small_config
+from store_kit import Clock, bodies, message, opened, queue_ranges, small_config
 
 from cometmq.errors import StoreError
 from cometmq.store.checkpoint import Checkpoint
@@ -168,6 +168,24 @@ def test_entries_that_a_crash_took_although_the_checkpoint_had_promised_them_are
     empty(queue_file(tmp_path, 6))  # it had entries 600 to 650
     with opened(config) as store:
         assert len(bodies(store)) == COUNT + 1
+
+
+def test_a_new_queue_whose_page_was_lost_takes_no_walk_through_the_whole_log(tmp_path: Path) -> None:
+    config = small_config(tmp_path, message_index_enable=False)
+    store = MessageStore(config, now_ms=Clock(step_ms=100))
+    store.open()
+    fill(store)
+    assert store._flusher.flush()
+    store._queue_flusher.flush_all()
+    assert store.put(message("first", topic="N")).ok
+    total = store.table.record_count
+    store.kill_for_test()
+    empty(queue_file(tmp_path, 0, "N/0"))
+    store = MessageStore(config)
+    report = store.open()
+    assert bodies(store, "N") == [b"first"]
+    assert 0 < report.records_dispatched < total / 2
+    store.close()
 
 
 @pytest.mark.parametrize("orderly", [True, False])
