@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from cometmq.cli.connect import add_verb, confirm, parse_moment, run_verb, verbs_of
 from cometmq.cli.render import Done, Facts, Listing, Output, Report, moment
+from cometmq.errors import ClientError
 from cometmq.protocol.names import BUILT_IN_GROUPS, SYSTEM_GROUP_PREFIX
 
 if TYPE_CHECKING:
@@ -166,7 +167,8 @@ async def create_group(client: Client, args: argparse.Namespace) -> Output:
 
 
 async def delete_group(client: Client, args: argparse.Namespace) -> Output:
-    await client.admin.group_settings(args.group)
+    if args.group not in await client.admin.groups():
+        raise ClientError(f"no broker knows group {args.group!r}; cometmq group list shows all")
     confirm(f"Group {args.group} with its retry and dead-letter topics will be deleted.", args)
     await client.admin.delete_group(args.group, remove_offsets=args.offsets)
     return Done(f"group {args.group} is deleted", {"group": args.group})

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from cometmq.cli.connect import add_verb, confirm, run_verb, verbs_of
 from cometmq.cli.render import Done, Facts, Listing, Output, Report, moment
+from cometmq.errors import ClientError, TopicNotFound
 
 if TYPE_CHECKING:
     from cometmq.client.client import Client
@@ -94,7 +95,10 @@ async def show_topic(client: Client, args: argparse.Namespace) -> Output:
 
 
 async def delete_topic(client: Client, args: argparse.Namespace) -> Output:
-    await client.admin.topic_route(args.topic)  # an unknown topic is an error, not a success
+    try:
+        await client.admin.topic_route(args.topic)
+    except TopicNotFound as error:  # an error, not a success; and to create it is no remedy here
+        raise ClientError(f"there is no topic {args.topic!r}; cometmq topic list shows all") from error
     confirm(f"Topic {args.topic} and all its messages will be deleted.", args)
     await client.admin.delete_topic(args.topic, args.cluster)
     return Done(f"topic {args.topic} is deleted", {"topic": args.topic})

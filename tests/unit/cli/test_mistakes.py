@@ -118,6 +118,8 @@ def test_settings_that_a_running_broker_ignores_are_errors(fails: Fails, broker:
 def test_what_is_not_there_is_named(fails: Fails, broker: LocalBroker) -> None:
     at = ("-n", broker.name_servers)
     assert "there are: DefaultCluster" in fails("topic", "list", "--cluster", "nope", *at, code=1)
+    assert "cometmq topic list shows all" in fails("topic", "delete", "nope", "--yes", *at, code=1)
+    assert "cometmq group list shows all" in fails("group", "delete", "nope", "--yes", *at, code=1)
     assert "does not elect its master" in fails("ha", "switch", "broker-a", *at, code=1)
 
 
