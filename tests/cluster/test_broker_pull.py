@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from cometmq.broker.broker import Broker
 from cometmq.protocol.bodies.group import SubscriptionGroupConfig
 from cometmq.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, SubscriptionData
 from cometmq.protocol.codes import RequestCode, ResponseCode, SerializeType
-from cometmq.protocol.command import RemotingCommand
+from cometmq.protocol.command import RemotingCommand, decode_frame
 from cometmq.protocol.message import Message
 from cometmq.protocol.record_cy import decode_records, encode_batch
 
@@ -604,3 +605,35 @@ def test_pulls_that_may_wait_no_time_at_all_are_held_and_answered(tmp_path: Path
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(asyncio.wait_for(main(), 30))
+
+
+def test_only_the_offset_among_the_fields_counts(run: Any, tmp_path: Path) -> None:
+    """Pulls that look alike are decoded once; a member of the same name elsewhere must not be taken for the offset."""
+
+    async def pull_raw(address: str, offset: int, decoy: int) -> str:
+        fields = {
+            "consumerGroup": "CG", "topic": "TopicA", "queueId": "0", "queueOffset": offset, "maxMsgNums": "1",
+            "sysFlag": "4", "commitOffset": "0", "suspendTimeoutMillis": "0", "subscription": "*", "subVersion": "0",
+        }  # fmt: skip
+        header = {
+            "code": 11,
+            "other": {"queueOffset": str(decoy)},
+            "extFields": fields,
+            "flag": 0,
+            "opaque": 1,
+        }
+        text = json.dumps(header, separators=(",", ":")).encode()
+        reader, writer = await asyncio.open_connection(*address.split(":"))
+        writer.write(struct.pack(">II", 4 + len(text), len(text)) + text)
+        size = int.from_bytes(await reader.readexactly(4), "big")
+        answer = decode_frame(size.to_bytes(4, "big") + await reader.readexactly(size))
+        writer.close()
+        return str((answer.ext_fields or {})["nextBeginOffset"])
+
+    async def main() -> None:
+        async with running_broker(tmp_path) as (broker, client):
+            await fill(client, "TopicA", 10)
+            for offset, decoy in ((3, 3), (3, 5), (4, 5), (0, 9)):
+                assert await pull_raw(broker.address, offset, decoy) == str(offset + 1)
+
+    run(main())

@@ -1,8 +1,9 @@
 """The short way for pulls of what is in memory: what the checks said is remembered, the answer is made in C.
 
 A ``PullPlan`` is made by the checks of ``pull_checks`` and holds until anything they look at changes: topics, groups,
-subscriptions and queues each count their changes, and a plan knows the sum. What a plan does not cover, or
-``pull_answer_cy`` is not certain of, goes the way of ``handlers/pull.py``. Loop thread only.
+subscriptions and queues each count their changes, and a plan knows the sum. It serves all pulls of one *shape*: they
+differ in their offsets only (``pull_shape_cy``). What a plan does not cover, or ``pull_answer_cy`` is not certain of,
+goes the way of ``handlers/pull.py``. Loop thread only.
 """
 
 from __future__ import annotations
@@ -14,16 +15,16 @@ from cometmq.broker.pull_checks import Refused, check
 from cometmq.broker.pull_filter import TagFilter
 from cometmq.protocol.headers import PullMessageHeader
 from cometmq.protocol.names import RETRY_PREFIX
-from cometmq.protocol.sys_flag import PULL_SUBSCRIPTION
+from cometmq.protocol.pull_frames import decode_pull
+from cometmq.protocol.pull_shape_cy import PullShape
 from cometmq.store.queue_scan_cy import ENTRY_SIZE
 from cometmq.store.reader import FILTER_ENTRIES_MAX
 
 if TYPE_CHECKING:
     from cometmq.broker.broker import Broker
 
-PLANS_MAX = 100_000  # pulls of so many groups and queues are remembered
-
-Key = tuple[str, str, int, int, int, str | None, str | None]
+PLANS_MAX = 50_000  # shapes of so many pulls are remembered, with up to a kilobyte each
+CHANGING_NAMES = (b'"queueOffset"', b'"commitOffset"', b'"opaque"')
 
 
 class PlainPulls:
@@ -34,23 +35,29 @@ class PlainPulls:
         self._limits = broker.store.reader.config
         self._log = broker.store.commit_log
         self.answers = PullAnswers()  # its count and size tell of the last answer
-        self._plans: dict[Key, PullPlan] = {}
+        self.numbers = PullShape()  # of the last pull that plan() was asked for
+        self._plans: dict[bytes, PullPlan] = {}
 
-    def plan(self, header: PullMessageHeader) -> PullPlan | None:
-        """What is known about pulls like this one; None when they must be looked at one by one."""
-        key = (
-            header.consumer_group, header.topic, header.queue_id, header.sys_flag & PULL_SUBSCRIPTION,
-            header.sub_version, header.subscription, header.expression_type,
-        )  # fmt: skip
-        plan = self._plans.get(key)
-        if plan is None or not self.is_good(plan):
-            plan = self._make_plan(header, self._stamp())
-            if plan is None:
-                self._plans.pop(key, None)
-                return None
-            if len(self._plans) >= PLANS_MAX:
-                self._plans.clear()
-            self._plans[key] = plan
+    def plan(self, view: memoryview, start: int, end: int) -> PullPlan | None:
+        """What is known about pulls like the one at ``start``; None when it must be looked at by itself."""
+        numbers = self.numbers
+        if not numbers.read(view, start, end):
+            return None
+        plan = self._plans.get(numbers.shape)
+        return plan if plan is not None and self.is_good(plan) else self._learn(view, start, end)
+
+    def _learn(self, view: memoryview, start: int, end: int) -> PullPlan | None:
+        """Look at the first pull of its shape, or at one after something changed."""
+        numbers, plans = self.numbers, self._plans
+        plans.pop(numbers.shape, None)
+        request = decode_pull(view, start, end)
+        if request is None or not _names_each_once(numbers.shape):
+            return None
+        plan = self.new_plan(request.header)
+        if plan is not None:
+            if len(plans) >= PLANS_MAX:
+                plans.clear()
+            plans[numbers.shape] = plan
         return plan
 
     def is_good(self, plan: PullPlan) -> bool:
@@ -70,31 +77,31 @@ class PlainPulls:
             broker.topics.epoch + broker.groups.epoch + broker.consumers.epoch + self._store.table.offsets_epoch
         )  # fmt: skip
 
-    def _make_plan(self, header: PullMessageHeader, stamp: int) -> PullPlan | None:
+    def new_plan(self, terms: PullMessageHeader) -> PullPlan | None:
+        """For pulls with these terms, whatever their offsets."""
+        stamp = self._stamp()
         try:
-            group, message_filter = check(self._broker, header, "")
+            group, message_filter = check(self._broker, terms, "")
         except Refused:
             return None
         if not self._store.readable:
             return None
-        queue = self._store.table.find(header.topic, header.queue_id)
-        if queue is None or queue.ext is not None or header.topic.startswith(RETRY_PREFIX):
+        queue = self._store.table.find(terms.topic, terms.queue_id)
+        if queue is None or queue.ext is not None or terms.topic.startswith(RETRY_PREFIX):
             return None
         if message_filter is None:
-            return PullPlan(queue, group, None, stamp)
+            return PullPlan(queue, group, None, stamp, terms)
         if isinstance(message_filter, TagFilter):
-            return PullPlan(queue, group, message_filter.tags_codes, stamp)
+            return PullPlan(queue, group, message_filter.tags_codes, stamp, terms)
         return None
 
     def waits(self, plan: PullPlan, queue_offset: int) -> bool:
         """The pull is at the end of its queue."""
         return bool(queue_offset * ENTRY_SIZE == plan.queue.end)
 
-    def answer(
-        self, plan: PullPlan, header: PullMessageHeader, queue_offset: int, opaque: int
-    ) -> bytes | None:
+    def answer(self, plan: PullPlan, queue_offset: int, opaque: int) -> bytes | None:
         """The frame with the messages, None if it has to be made the long way; ``answers`` tells of it."""
-        limits, count_max = self._limits, header.max_msg_nums
+        limits, count_max = self._limits, plan.terms.max_msg_nums
         if count_max > limits.max_transfer_count_on_message_in_memory:
             count_max = limits.max_transfer_count_on_message_in_memory
         if count_max < 1:
@@ -116,3 +123,8 @@ class PlainPulls:
             found.file.start,
             self._log.end_offset,
         )
+
+
+def _names_each_once(shape: bytes) -> bool:
+    """No second member, somewhere else or written with escapes, may be what the decoder takes a number from."""
+    return b"\\" not in shape and all(shape.count(name) == 1 for name in CHANGING_NAMES)

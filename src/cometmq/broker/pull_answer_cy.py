@@ -54,14 +54,16 @@ class PullPlan:
     group = cython.declare(object, visibility="readonly")  # SubscriptionGroupConfig
     tags_codes = cython.declare(object, visibility="readonly")  # wanted, None for all
     stamp = cython.declare(cython.longlong, visibility="readonly")
+    terms = cython.declare(object, visibility="readonly")  # PullMessageHeader; its offsets mean nothing
     topic = cython.declare(bytes, visibility="readonly")
     counter = cython.declare(object, visibility="public")  # of what was found, once something was
 
-    def __init__(self, queue, group, tags_codes, stamp: int) -> None:
+    def __init__(self, queue, group, tags_codes, stamp: int, terms=None) -> None:
         self.queue = queue
         self.group = group
         self.tags_codes = tags_codes
         self.stamp = stamp
+        self.terms = terms
         self.topic = queue.topic.encode()
         self.counter = None
 

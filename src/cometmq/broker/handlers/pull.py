@@ -60,28 +60,34 @@ class Pull:
     __slots__ = (
         "began_ms",
         "began_ns",
+        "commit_offset",
         "connection",
-        "header",
         "oneway",
         "opaque",
         "plan",
+        "queue_offset",
         "serialize_type",
+        "terms",
     )
 
     def __init__(
         self,
         connection: Connection,
-        header: PullMessageHeader,
+        terms: PullMessageHeader,
+        queue_offset: int,
+        commit_offset: int,
         opaque: int,
-        serialize_type: SerializeType,
-        oneway: bool,
         began_ms: int,
         plan: PullPlan | None = None,
+        serialize_type: SerializeType = SerializeType.JSON,
+        oneway: bool = False,
     ) -> None:
-        self.plan = plan  # how pulls like this one are served the short way
         self.connection = connection
-        self.header = header
+        self.terms = terms  # all but its offsets: with a plan this is the header of an earlier pull
+        self.queue_offset = queue_offset
+        self.commit_offset = commit_offset
         self.opaque = opaque
+        self.plan = plan  # how it is served the short way
         self.serialize_type = serialize_type
         self.oneway = oneway
         self.began_ms = began_ms
@@ -115,46 +121,73 @@ class Pulls:
             Pull(
                 connection,
                 header,
+                header.queue_offset,
+                header.commit_offset,
                 command.opaque,
+                self._broker.now_ms(),
+                None,
                 command.serialize_type,
                 command.is_oneway,
-                self._broker.now_ms(),
             )
         )
 
     def serve_frame(self, connection: Connection, view: memoryview, start: int, end: int) -> int:
         """A pull in the usual form at the front of a receive buffer: its size, or 0 if the handlers must see it."""
         broker = self._broker
+        if broker.acl is not None or broker.group is not None:
+            return 0
+        plan = self._plain.plan(view, start, end)
+        if plan is None:
+            return self._serve_decoded(connection, view, start, end)
+        numbers = self._plain.numbers
+        size: int = numbers.size
+        pull = Pull(
+            connection,
+            plan.terms,
+            numbers.queue_offset,
+            numbers.commit_offset,
+            numbers.opaque,
+            broker.now_ms(),
+            plan,
+        )
+        if not self._serve_plain(pull, plan):
+            self._serve_and_send(pull)
+        return size
+
+    def _serve_decoded(self, connection: Connection, view: memoryview, start: int, end: int) -> int:
         request = decode_pull(view, start, end)
-        if request is None or broker.acl is not None or broker.group is not None:
+        if request is None:
             return 0
         size, opaque, header = request
-        plan = self._plain.plan(header)
-        pull = Pull(connection, header, opaque, SerializeType.JSON, False, broker.now_ms(), plan)
-        if plan is None or not self._serve_plain(pull, plan):
-            answer = self.serve(pull)
-            if answer is not None:
-                connection.send(answer)
+        now_ms = self._broker.now_ms()
+        self._serve_and_send(
+            Pull(connection, header, header.queue_offset, header.commit_offset, opaque, now_ms)
+        )
         return size
+
+    def _serve_and_send(self, pull: Pull) -> None:
+        answer = self.serve(pull)
+        if answer is not None:
+            pull.connection.send(answer)
 
     def serve(self, pull: Pull) -> RemotingCommand | None:
         """None when the answer was written, or follows later."""
-        broker, header = self._broker, pull.header
+        broker, terms = self._broker, pull.terms
         try:
-            accepted = check(broker, header, pull.connection.peer)
+            accepted = check(broker, terms, pull.connection.peer)
         except Refused as refused:
             return refuse(pull, refused)
-        result = self._get(header, header.queue_offset, accepted.filter)
+        result = self._get(terms, pull.queue_offset, accepted.filter)
         if result is None:
             return pull.response(ResponseCode.SYSTEM_ERROR, "store getMessage return null")
-        self._commit(header)
+        self._commit(pull)
         if result.cold:
-            self._warm(pull, accepted, result, header.queue_offset)
+            self._warm(pull, accepted, result, pull.queue_offset)
         elif result.count:
             self._answer(pull, accepted, result, ResponseCode.SUCCESS)
         else:
-            code = response_code(result, header.queue_offset)
-            if code is ResponseCode.PULL_NOT_FOUND and header.sys_flag & PULL_SUSPEND:
+            code = response_code(result, pull.queue_offset)
+            if code is ResponseCode.PULL_NOT_FOUND and terms.sys_flag & PULL_SUSPEND:
                 return self._hold(pull)
             self._answer(pull, accepted, result, code)
         broker.counters.pull_times.add((time.monotonic_ns() - pull.began_ns) // 1_000)
@@ -162,23 +195,22 @@ class Pulls:
 
     def _serve_plain(self, pull: Pull, plan: PullPlan) -> bool:
         """The short way of `serve`; False when it must be the long one."""
-        header = pull.header
-        if self._plain.waits(plan, header.queue_offset):  # nothing is there yet
-            if not header.sys_flag & PULL_SUSPEND:
+        if self._plain.waits(plan, pull.queue_offset):  # nothing is there yet
+            if not pull.terms.sys_flag & PULL_SUSPEND:
                 return False
-            self._commit(header)
+            self._commit(pull)
             refusal = self._hold(pull)
             if refusal is not None:
                 self._send(pull, refusal)
             return True
-        if not self._answer_plain(pull, plan, header.queue_offset):
+        if not self._answer_plain(pull, plan, pull.queue_offset):
             return False
-        self._commit(header)
+        self._commit(pull)
         self._broker.counters.pull_times.add((time.monotonic_ns() - pull.began_ns) // 1_000)
         return True
 
     def _answer_plain(self, pull: Pull, plan: PullPlan, queue_offset: int) -> bool:
-        frame = self._plain.answer(plan, pull.header, queue_offset, pull.opaque)
+        frame = self._plain.answer(plan, queue_offset, pull.opaque)
         if frame is None:
             return False
         answers = self._plain.answers
@@ -186,14 +218,14 @@ class Pulls:
         pull.connection.answer(frame)
         return True
 
-    def _commit(self, header: PullMessageHeader) -> None:
-        broker = self._broker
-        if header.sys_flag & PULL_COMMIT_OFFSET and not broker.config.is_slave:
-            broker.offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
+    def _commit(self, pull: Pull) -> None:
+        broker, terms = self._broker, pull.terms
+        if terms.sys_flag & PULL_COMMIT_OFFSET and not broker.config.is_slave:
+            broker.offsets.commit(terms.consumer_group, terms.topic, terms.queue_id, pull.commit_offset)
 
     def _get(
         self,
-        header: PullMessageHeader,
+        terms: PullMessageHeader,
         queue_offset: int,
         message_filter: MessageFilter | None,
         warmed: bool = False,
@@ -201,10 +233,10 @@ class Pulls:
         store = self._broker.store
         if not store.readable:
             return None
-        count = header.max_msg_nums
+        count = terms.max_msg_nums
         return store.get(
-            header.topic,
-            header.queue_id,
+            terms.topic,
+            terms.queue_id,
             queue_offset,
             count if count > 0 else 1,
             filter=message_filter,
@@ -218,14 +250,14 @@ class Pulls:
         held_pulls = self._broker.held_pulls
         if held_pulls.count >= config.pull_thread_pool_queue_capacity:
             return pull.response(ResponseCode.SYSTEM_BUSY, OVERLOAD)
-        header = pull.header
+        terms = pull.terms
         timeout_ms = (
-            max(header.suspend_timeout_millis, 0)
+            max(terms.suspend_timeout_millis, 0)
             if config.long_polling_enable
             else config.short_polling_time_mills
         )
         held = HeldPull(
-            pull.connection, header.topic, header.queue_id, header.queue_offset, pull, self._wake, self._expire
+            pull.connection, terms.topic, terms.queue_id, pull.queue_offset, pull, self._wake, self._expire
         )
         held_pulls.hold(held, timeout_ms)
         return None
@@ -240,15 +272,15 @@ class Pulls:
     def _serve_again(self, held: HeldPull, *, must_answer: bool) -> bool:
         pull: Pull = held.request
         if pull.plan is not None:
-            plan = pull.plan if self._plain.is_good(pull.plan) else self._plain.plan(pull.header)
+            plan = pull.plan if self._plain.is_good(pull.plan) else self._plain.new_plan(pull.terms)
             if plan is not None and self._answer_plain(pull, plan, held.scan_offset):
                 return True
         try:
-            accepted = check(self._broker, pull.header, pull.connection.peer)
+            accepted = check(self._broker, pull.terms, pull.connection.peer)
         except Refused as refused:
             self._send(pull, refuse(pull, refused))
             return True
-        result = self._get(pull.header, held.scan_offset, accepted.filter)
+        result = self._get(pull.terms, held.scan_offset, accepted.filter)
         if result is None:
             self._send(pull, pull.response(ResponseCode.SYSTEM_ERROR, "store getMessage return null"))
             return True
@@ -261,8 +293,8 @@ class Pulls:
         if not must_answer and has_nothing_new(result):
             held.scan_offset = result.next_offset
             return False
-        code = response_code(result, pull.header.queue_offset)
-        if code is ResponseCode.PULL_NOT_FOUND and held.scan_offset > pull.header.queue_offset:
+        code = response_code(result, pull.queue_offset)
+        if code is ResponseCode.PULL_NOT_FOUND and held.scan_offset > pull.queue_offset:
             # Entries went by that did not match: the client must not look at them again.
             result.status, code = GetStatus.NO_MATCHED_MESSAGE, ResponseCode.PULL_RETRY_IMMEDIATELY
         self._answer(pull, accepted, result, code)
@@ -271,10 +303,9 @@ class Pulls:
     # -- answering -------------------------------------------------------------------------------------------
 
     def _answer(self, pull: Pull, accepted: Accepted, result: GetResult, code: ResponseCode) -> None:
-        broker, header = self._broker, pull.header
-        next_offset = result.next_offset
+        broker, next_offset = self._broker, result.next_offset
         if not result.count and self._keeps_offset(result.status):
-            next_offset = header.queue_offset
+            next_offset = pull.queue_offset
             if code is ResponseCode.PULL_OFFSET_MOVED:
                 code = ResponseCode.PULL_RETRY_IMMEDIATELY
         if code is ResponseCode.PULL_OFFSET_MOVED:
@@ -308,15 +339,15 @@ class Pulls:
         def done(future: asyncio.Future[None]) -> None:
             self._warming.discard(future)
             if future.exception() is not None:
-                log.error("cold read failed topic=%s", pull.header.topic, exc_info=future.exception())
+                log.error("cold read failed topic=%s", pull.terms.topic, exc_info=future.exception())
                 return
-            found = self._get(pull.header, queue_offset, accepted.filter, warmed=rounds <= 1)
+            found = self._get(pull.terms, queue_offset, accepted.filter, warmed=rounds <= 1)
             if found is None:
                 self._send(pull, pull.response(ResponseCode.SYSTEM_ERROR, "store getMessage return null"))
             elif found.cold and rounds > 1:
                 self._read_in(pull, accepted, found, queue_offset, rounds - 1)
             else:
-                code = ResponseCode.SUCCESS if found.count else response_code(found, pull.header.queue_offset)
+                code = ResponseCode.SUCCESS if found.count else response_code(found, pull.queue_offset)
                 self._answer(pull, accepted, found, code)
 
         warming.add_done_callback(done)
@@ -335,27 +366,29 @@ class Pulls:
         counters.bytes_out += size
         counter = plan.counter if plan is not None else None
         if counter is None:
-            header = pull.header
-            counter = broker.stats.get_counter(header.consumer_group, header.topic, header.queue_id)
+            terms = pull.terms
+            counter = broker.stats.get_counter(terms.consumer_group, terms.topic, terms.queue_id)
             if plan is not None:
-                plan.counter = counter  # what ends a counter, the removal of its topic or group, ends the plan
+                plan.counter = (
+                    counter  # what ends a counter, the removal of its topic or group, ends the plan
+                )
         counter.add(messages, size, broker.now_ms() - pull.began_ms)
 
     def _record_moved(self, pull: Pull, offset_new: int) -> None:
         """Leave a message about a consumer whose offset was illegal."""
-        broker, header = self._broker, pull.header
+        broker, terms = self._broker, pull.terms
         broker.counters.offsets_moved += 1
         event = {
-            "consumerGroup": header.consumer_group,
+            "consumerGroup": terms.consumer_group,
             "messageQueue": {
                 "brokerName": broker.config.broker_name,
-                "queueId": header.queue_id,
-                "topic": header.topic,
+                "queueId": terms.queue_id,
+                "topic": terms.topic,
             },
             "offsetNew": offset_new,
-            "offsetRequest": header.queue_offset,
+            "offsetRequest": pull.queue_offset,
         }
-        properties = {PROPERTY_KEYS: header.consumer_group, PROPERTY_TAGS: header.consumer_group}
+        properties = {PROPERTY_KEYS: terms.consumer_group, PROPERTY_TAGS: terms.consumer_group}
         broker.store.put(
             StoreMessage(
                 topic=OFFSET_MOVED_EVENT,
