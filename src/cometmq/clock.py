@@ -17,4 +17,9 @@ def boot_ms() -> int:
     return time.clock_gettime_ns(_BOOT_CLOCK) // 1_000_000
 
 
+def steady(clock: Clock) -> Clock:
+    """For spans of time rather than dates: nobody can set it. A clock that was injected serves for both."""
+    return boot_ms if clock is now_ms else clock
+
+
 _BOOT_CLOCK = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", 0))

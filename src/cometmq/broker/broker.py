@@ -44,7 +44,7 @@ from cometmq.broker.stats import BrokerStats
 from cometmq.broker.timers import TIMER_OFFSET_FILE, TimedMessages
 from cometmq.broker.topics import TOPICS_FILE, Topics
 from cometmq.broker.transactions import Transactions
-from cometmq.clock import Clock, now_ms
+from cometmq.clock import Clock, now_ms, steady
 from cometmq.errors import ConfigError
 from cometmq.net.client import RemotingClient
 from cometmq.net.config import NetConfig, frame_size_from
@@ -150,7 +150,7 @@ class Broker:
         )
         self.producers = Producers(now_ms=now_ms)
         self.consumers = Consumers(now_ms=now_ms)
-        self.locks = QueueLocks(live_ms_max=lock_live_ms(config.system_properties), now_ms=now_ms)
+        self.locks = QueueLocks(live_ms_max=lock_live_ms(config.system_properties), now_ms=steady(now_ms))
 
     def _make_network(self) -> None:
         frame_size_max = frame_size_from(self.config.system_properties)

@@ -2,7 +2,7 @@
 
 A lock is free for everybody once its owner has not renewed it for a minute (a system property may say otherwise),
 so a broker that forgets its locks (restart) and a client that dies without unlocking cost the group at most that
-long. Pure table, loop thread only.
+long. Setting the wall clock ends no lock. Pure table, loop thread only.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from cometmq.clock import Clock, now_ms
+from cometmq.clock import Clock, boot_ms
 from cometmq.errors import ConfigError
 
 LOCK_LIVE_MS_MAX = 60_000
@@ -37,7 +37,7 @@ def lock_live_ms(properties: Mapping[str, str]) -> int:
 class QueueLocks:
     """Locks per group and queue. A queue is any hashable value; it is not checked for existence."""
 
-    def __init__(self, *, live_ms_max: int = LOCK_LIVE_MS_MAX, now_ms: Clock = now_ms) -> None:
+    def __init__(self, *, live_ms_max: int = LOCK_LIVE_MS_MAX, now_ms: Clock = boot_ms) -> None:
         self._live_ms_max = live_ms_max
         self._now_ms = now_ms
         self._groups: dict[str, dict[Hashable, QueueLock]] = {}

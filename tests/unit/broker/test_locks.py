@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from cometmq.broker.locks import LOCK_LIVE_MS_MAX, LOCK_LIVE_PROPERTY, QueueLocks, lock_live_ms
+from cometmq.clock import now_ms, steady
 from cometmq.errors import ConfigError
 
 
@@ -35,6 +38,14 @@ def test_renewal_keeps_a_lock() -> None:
     for _ in range(5):
         clock.now += LOCK_LIVE_MS_MAX - 1
         assert locks.lock("g", "c1", ["q0"]) == ["q0"]
+    assert locks.lock("g", "c2", ["q0"]) == []
+
+
+def test_a_lock_does_not_end_because_somebody_sets_the_wall_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    locks = QueueLocks(now_ms=steady(now_ms))
+    locks.lock("g", "c1", ["q0"])
+    later_ns = time.time_ns() + 3_600_000_000_000
+    monkeypatch.setattr(time, "time_ns", lambda: later_ns)
     assert locks.lock("g", "c2", ["q0"]) == []
 
 
