@@ -37,6 +37,7 @@ from cometmq.protocol.headers import (
     SendMessageV2Header,
     UpdateConsumerOffsetHeader,
 )
+from cometmq.testing.local_broker import ANY_DISK
 
 BROKER_NAME = "broker-a"
 CLUSTER = "C1"
@@ -67,6 +68,7 @@ def small_config(directory: Path, **settings: Any) -> BrokerConfig:
         "mapped_file_size_consume_queue": 20 * 1000,
         "max_hash_slot_num": 1000,
         "max_index_num": 4000,
+        "system_properties": dict(ANY_DISK),
     }
     return BrokerConfig(**{**defaults, **settings})
 

@@ -18,6 +18,7 @@ from cometmq.protocol.command import RemotingCommand
 from cometmq.protocol.headers import PullMessageHeader, SendMessageV2Header
 from cometmq.protocol.message import MessageExt
 from cometmq.protocol.record_cy import decode_records
+from cometmq.testing.local_broker import ANY_DISK
 
 COMMIT_LOG_FILE_SIZE = 16 * 1024 * 1024
 CONSUME_QUEUE_FILE_SIZE = 60_000
@@ -37,6 +38,7 @@ def broker_config(store: Path, **settings: Any) -> BrokerConfig:
         "mapped_file_size_consume_queue": CONSUME_QUEUE_FILE_SIZE,
         "max_hash_slot_num": 1000,
         "max_index_num": 4000,
+        "system_properties": dict(ANY_DISK),
     }
     return BrokerConfig(**{**values, **settings})
 
