@@ -96,6 +96,9 @@ def start_spark(plan: Plan) -> Any:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
+        # As cometmq.spark.session() has them.
+        "spark.python.unix.domain.socket.enabled": "true",
+        "spark.driver.extraJavaOptions": "-Darrow.enable_unsafe_memory_access=true",
         "spark.sql.streaming.numRecentProgressUpdates": str(FLOOR_BATCHES * 2),
         **({"spark.jars": plan.jars} if plan.jars else {}),
     }

@@ -37,7 +37,7 @@ def wanted(count: int) -> list[bytes]:
 def test_delta_archive_is_exactly_once_and_compacts(
     broker: RunningBroker, topic: str, spark: Any, tmp_path: Path
 ) -> None:
-    deltalake = pytest.importorskip("deltalake")
+    deltalake = pytest.importorskip("deltalake", reason="pip install 'cometmq[delta]'")
     from cometmq.spark.pipes import archive, compact_archive, replay, verify_archive
 
     def bodies() -> list[bytes]:

@@ -66,7 +66,7 @@ def test_archive_is_exactly_once(broker: RunningBroker, topic: str, tmp_path: Pa
 
 
 def test_delta_table_is_exactly_once(broker: RunningBroker, topic: str, tmp_path: Path) -> None:
-    deltalake = pytest.importorskip("deltalake")
+    deltalake = pytest.importorskip("deltalake", reason="pip install 'cometmq[delta]'")
     root = tmp_path / "table"
     sent = crash_archive("delta", broker, topic, root)
     check_table(deltalake.DeltaTable(str(root)).to_pyarrow_table(columns=COLUMNS), broker, topic, sent)

@@ -53,7 +53,9 @@ def _add_often(command: argparse.ArgumentParser, what: str) -> None:
 
 def _configure_archive(command: argparse.ArgumentParser) -> None:
     command.add_argument("topics", nargs="*", help="none: only --compact or --verify what is there")
-    command.add_argument("--to", required=True, metavar="DIR")
+    command.add_argument(
+        "--to", required=True, metavar="DIR", help="the archive; a run continues the last one"
+    )
     _add_often(command, "a batch so often")
     command.add_argument(
         "--format", choices=("parquet", "delta"), default="parquet", help="delta needs cometmq[delta]"
@@ -78,13 +80,17 @@ def _configure_archive(command: argparse.ArgumentParser) -> None:
 def _configure_replay(command: argparse.ArgumentParser) -> None:
     command.add_argument("target", help="topic to send to")
     source = command.add_mutually_exclusive_group(required=True)
-    source.add_argument("--archive", metavar="DIR")
-    source.add_argument("--topic")
+    source.add_argument("--archive", metavar="DIR", help="what cometmq pipe archive wrote there")
+    source.add_argument("--topic", help="what this topic still has")
     command.add_argument("--source-topic", help="only this topic of the archive")
-    command.add_argument("--since", metavar="TIME")
-    command.add_argument("--until", metavar="TIME")
-    command.add_argument("--key")
-    command.add_argument("--where", metavar="SQL")
+    command.add_argument(
+        "--since", metavar="TIME", help="only what was stored since (ISO 8601 in UTC, or ms)"
+    )
+    command.add_argument("--until", metavar="TIME", help="only what was stored before")
+    command.add_argument("--key", help="only messages with this key")
+    command.add_argument(
+        "--where", metavar="SQL", help="only rows that fulfil it, for example \"tags = 'a'\""
+    )
     command.add_argument("--rate", type=float, help="messages a second")
     command.add_argument("--dry-run", action="store_true", help="only count")
 
@@ -108,9 +114,11 @@ def _configure_audit(command: argparse.ArgumentParser) -> None:
 
 def _configure_funnel(command: argparse.ArgumentParser) -> None:
     command.add_argument("topic")
-    command.add_argument("steps", nargs="+")
-    command.add_argument("--window", default="1 second")
-    command.add_argument("--since", metavar="TIME", help="only what was stored since (ISO 8601 or ms)")
+    command.add_argument("steps", nargs="+", help="tags, in their order")
+    command.add_argument("--window", default="1 second", help="for example '1 minute' (1 second)")
+    command.add_argument(
+        "--since", metavar="TIME", help="only what was stored since (ISO 8601 in UTC, or ms)"
+    )
     _add_often(command, "count again so often and print what changed")
 
 

@@ -34,8 +34,11 @@ def source_options(texts: Sequence[str]) -> dict[str, str]:
 
 
 def spark_session(args: argparse.Namespace) -> SparkSession:
+    from cometmq.spark.options import ReadOptions
     from cometmq.spark.sessions import session
 
+    # Spark would tell, too, but seconds later.
+    ReadOptions.parse({"nameServer": args.nameserver, "subscribe": "any", **source_options(args.option)})
     spark = session(f"cometmq pipe {args.what}", master=args.master)
     spark.sparkContext.setLogLevel("FATAL")  # we tell failures in a sentence, Spark in pages
     return spark
@@ -70,6 +73,11 @@ def stop_on_sigterm() -> None:
 
 def run_replay(args: argparse.Namespace) -> int:
     options = source_options(args.option)
+    from cometmq.spark.pipes.replay import archived_files, check_times
+
+    check_times(args.since, args.until)
+    if args.archive:
+        archived_files(Path(args.archive))
     spark = spark_session(args)
     from cometmq.cli.pipe_progress import task_progress
     from cometmq.spark.pipes import replay

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cometmq.errors import ConfigError
+from cometmq.spark.option_values import instant_ms
 from cometmq.spark.pipes.topics import account_of, need_topic
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ def replay(
     Messages keep keys, tags and properties and get their origin as properties; their ids are their old coordinates, so
     a second replay is recognised by its ids.
     """
+    check_times(since, until)
     need_topic(name_server, target, options, f"Create it first: cometmq topic create {target}.")
     frame = _source(spark, name_server, from_archive, from_topic, options or {})
     frame = _filtered(frame, source_topic, since, until, key, where)
@@ -68,14 +70,28 @@ def _source(
 
 
 def archived(spark: SparkSession, root: Path) -> DataFrame:
-    """The messages of an archive of either format: of the files that count."""
+    """The messages of an archive of either format."""
+    return spark.read.option("basePath", str(root.absolute())).parquet(*archived_files(root))
+
+
+def archived_files(root: Path) -> list[str]:
+    """Those that count."""
     from cometmq.spark.pipes.archive_files import live_files
 
     root = root.absolute()
     paths = [str(root / path) for path in live_files(root)]
     if not paths:
         raise ConfigError(f"The archive {root} is empty.")
-    return spark.read.option("basePath", str(root)).parquet(*paths)
+    return paths
+
+
+def check_times(since: str | None, until: str | None) -> None:
+    for name, text in (("since", since), ("until", until)):
+        try:
+            if text is not None:
+                instant_ms(text)
+        except ValueError as error:
+            raise ConfigError(f"The time {name} is {text!r}; it must be {error}.") from error
 
 
 def _filtered(
@@ -91,9 +107,9 @@ def _filtered(
     if source_topic is not None:
         frame = frame.where(f.col("topic") == source_topic)
     if since is not None:
-        frame = frame.where(f.col("storeTimestamp") >= f.lit(since).cast("timestamp"))
+        frame = frame.where(f.col("storeTimestamp") >= f.timestamp_millis(f.lit(instant_ms(since))))
     if until is not None:
-        frame = frame.where(f.col("storeTimestamp") < f.lit(until).cast("timestamp"))
+        frame = frame.where(f.col("storeTimestamp") < f.timestamp_millis(f.lit(instant_ms(until))))
     if key is not None:
         frame = frame.where(f.array_contains(f.split("keys", " "), key))
     return frame if where is None else frame.where(where)
