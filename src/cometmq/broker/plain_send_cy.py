@@ -28,30 +28,44 @@ try:
 except ModuleNotFoundError:
     from cometmq import _cython as cython
 
+from cometmq.broker.plain_request import plain_header, plain_numbers, stored_properties
+
 if cython.compiled:
     from cython.cimports.cometmq.big_endian import get_u32, put_32, put_64
     from cython.cimports.cometmq.crc32 import crc32, fill_crc_tables
-    from cython.cimports.cometmq.json_text import (
-        NOT_PLAIN,
-        clean_text,
-        number_end,
-        read_number,
-        string_end,
-        unescape,
-        word_end,
-        write_hex,
-        write_number,
+    from cython.cimports.cometmq.json_text import unescape, write_hex, write_number
+    from cython.cimports.cometmq.send_header import (
+        FIELD_BATCH,
+        FIELD_BORN,
+        FIELD_FLAG,
+        FIELD_PROPERTIES,
+        FIELD_QUEUE_ID,
+        FIELD_RECONSUME,
+        FIELD_SYS_FLAG,
+        FIELD_TOPIC,
+        SendHeader,
+        parse_send_header,
+        read_send_numbers,
     )
+    from cython.cimports.cometmq.send_properties import edit_properties
     from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize
-    from cython.cimports.libc.string import memchr, memcmp, memcpy, memmove
+    from cython.cimports.libc.string import memcmp, memcpy
+else:
+    from cometmq.broker.plain_request import (
+        FIELD_BATCH,
+        FIELD_BORN,
+        FIELD_FLAG,
+        FIELD_PROPERTIES,
+        FIELD_QUEUE_ID,
+        FIELD_RECONSUME,
+        FIELD_SYS_FLAG,
+        FIELD_TOPIC,
+    )
 
 # Constants of the C side: a plain module-level number would be a Python object in the loops.
 RECORD_MAGIC = cython.declare(cython.uint, 0xDAA320A7)
 CRC_MASK = cython.declare(cython.uint, 0x7FFFFFFF)
 RECORD_FIXED_SIZE = cython.declare(cython.Py_ssize_t, 91)  # with two IPv4 hosts; each IPv6 host adds 12
-PROPERTY_COUNT_MAX = cython.declare(
-    cython.Py_ssize_t, 32
-)  # more are not plain; bounds the search for doubles
 PROPERTIES_SIZE_MAX = cython.declare(cython.Py_ssize_t, 32767)
 HEADER_SIZE_MAX = cython.declare(
     cython.Py_ssize_t, 60_000
@@ -72,92 +86,8 @@ SYS_FLAG_TRANSACTION = cython.declare(cython.longlong, 0xC)
 SYS_FLAG_BORN_V6 = cython.declare(cython.longlong, 0x10)
 SYS_FLAG_STORE_V6 = cython.declare(cython.longlong, 0x20)
 
-# Position of a field in the V2 alphabet a..n, and its V1 name.
-FIELD_TOPIC = cython.declare(cython.int, 1)
-FIELD_QUEUE_ID = cython.declare(cython.int, 4)
-FIELD_SYS_FLAG = cython.declare(cython.int, 5)
-FIELD_BORN = cython.declare(cython.int, 6)
-FIELD_FLAG = cython.declare(cython.int, 7)
-FIELD_PROPERTIES = cython.declare(cython.int, 8)
-FIELD_RECONSUME = cython.declare(cython.int, 9)
-FIELD_BATCH = cython.declare(cython.int, 12)
-FIELD_COUNT = cython.declare(cython.int, 14)
-V1_NAMES = (
-    b"producerGroup", b"topic", b"defaultTopic", b"defaultTopicQueueNums", b"queueId", b"sysFlag", b"bornTimestamp",
-    b"flag", b"properties", b"reconsumeTimes", b"unitMode", b"maxReconsumeTimes", b"batch", b"bname",
-)  # fmt: skip
-V1_FIELDS: dict = {name.decode(): index for index, name in enumerate(V1_NAMES)}
-V2_FIELDS: dict = {chr(97 + index): index for index in range(FIELD_COUNT)}
-
-# A message with one of these is never plain: it is stored elsewhere or otherwise (WAIT is looked at by value).
-SPECIAL_PROPERTIES = frozenset(
-    [b"DELAY", b"TRAN_MSG", b"CLUSTER", b"INNER_MULTI_DISPATCH", b"INNER_MULTI_QUEUE_OFFSET"]
-)
-SPECIAL_PREFIX = b"TIMER_"
-
 if cython.compiled:
     fill_crc_tables()
-
-    @cython.cfunc
-    @cython.exceptval(check=False)
-    def _special(p: cython.pointer(cython.uchar), size: cython.Py_ssize_t) -> cython.bint:
-        """Is this property name one of SPECIAL_PROPERTIES or of the TIMER_ family?"""
-        if size == 5:
-            return memcmp(p, b"DELAY", 5) == 0
-        if size == 7 and memcmp(p, b"CLUSTER", 7) == 0:
-            return True
-        if size == 8 and memcmp(p, b"TRAN_MSG", 8) == 0:
-            return True
-        if size >= 6 and memcmp(p, b"TIMER_", 6) == 0:
-            return True
-        if size == 20 and memcmp(p, b"INNER_MULTI_DISPATCH", 20) == 0:
-            return True
-        return size == 24 and memcmp(p, b"INNER_MULTI_QUEUE_OFFSET", 24) == 0
-
-    @cython.cfunc
-    @cython.exceptval(check=False)
-    def _edit_properties(
-        p: cython.pointer(cython.uchar), size: cython.Py_ssize_t, keep_wait: cython.bint
-    ) -> cython.Py_ssize_t:
-        """Drop ``WAIT=true`` in place; answer the new size, or NOT_PLAIN for anything special or malformed."""
-        found: cython.pointer(cython.uchar)
-        i: cython.Py_ssize_t = 0
-        n: cython.Py_ssize_t = 0
-        stop: cython.Py_ssize_t
-        name: cython.Py_ssize_t
-        starts: cython.Py_ssize_t[32]
-        names: cython.Py_ssize_t[32]
-        kept: cython.Py_ssize_t = 0
-        k: cython.Py_ssize_t
-        while i < size:
-            found = cython.cast(cython.pointer(cython.uchar), memchr(p + i, 2, size - i))
-            stop = size if found == cython.NULL else found - p
-            found = cython.cast(cython.pointer(cython.uchar), memchr(p + i, 1, stop - i))
-            if found == cython.NULL:
-                return NOT_PLAIN
-            name = (found - p) - i
-            if name == 0 or i + name + 1 == stop or _special(p + i, name):
-                return NOT_PLAIN
-            if name == 4 and memcmp(p + i, b"WAIT", 4) == 0:
-                if stop - i != 9 or memcmp(p + i + 5, b"true", 4) != 0:
-                    return NOT_PLAIN
-            if keep_wait or name != 4 or memcmp(p + i, b"WAIT", 4) != 0:
-                if kept == PROPERTY_COUNT_MAX:
-                    return NOT_PLAIN
-                for k in range(kept):
-                    if names[k] == name and memcmp(p + starts[k], p + i, name) == 0:
-                        return NOT_PLAIN
-                if n > 0:
-                    p[n] = 2
-                    n += 1
-                if n != i:
-                    memmove(p + n, p + i, stop - i)
-                starts[kept] = n
-                names[kept] = name
-                kept += 1
-                n += stop - i
-            i = stop + 1
-        return n
 
 
 @cython.final
@@ -187,13 +117,6 @@ class PlainTopic:
         return counts
 
 
-class _Ext(msgspec.Struct):
-    code: int
-    opaque: int
-    flag: int = 0
-    extFields: dict[str, str] = {}
-
-
 @cython.final
 @cython.cclass
 class PlainSends:
@@ -215,15 +138,11 @@ class PlainSends:
     _head: bytes
     _scratch: bytearray
     _out: bytearray
-    _values: cython.Py_ssize_t[14]
-    _sizes: cython.Py_ssize_t[14]
+    _header: SendHeader
     _shared_size: cython.Py_ssize_t
     _batch: cython.bint
     _body: cython.pointer(cython.const[cython.uchar])
     _body_size: cython.Py_ssize_t
-    _opaque: cython.longlong
-    _code: cython.longlong
-    _flag: cython.longlong
 
     def __init__(
         self,
@@ -346,21 +265,16 @@ class PlainSends:
         header_size = word & 0xFFFFFF
         if word >> 24 != 0 or header_size + 8 > len(frame) or header_size > HEADER_SIZE_MAX:
             return None
-        text = bytes(frame[8 : 8 + header_size])
-        try:
-            header = msgspec.json.decode(text, type=_Ext)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        found = plain_header(bytes(frame[8 : 8 + header_size]))
+        if found is None:
             return None
-        if header.code not in (10, 310, 320) or not -(2**31) <= header.opaque < 2**31:
-            return None
-        names = V1_FIELDS if header.code == 10 else V2_FIELDS
-        values = {names[key]: value for key, value in header.extFields.items() if key in names}
-        if len(values) != len(header.extFields) or values.get(FIELD_BATCH, "false") not in ("false", "true"):
+        header, values = found
+        if values.get(FIELD_BATCH, "false") not in ("false", "true"):
             return None
         batch = values.get(FIELD_BATCH) == "true"
         topic = self.topics.get(values.get(FIELD_TOPIC, "").encode())
-        fields = _plain_numbers(values)
-        properties = _stored_properties(values.get(FIELD_PROPERTIES, "").encode(), batch)
+        fields = plain_numbers(values)
+        properties = stored_properties(values.get(FIELD_PROPERTIES, "").encode(), batch)
         if topic is None or fields is None or properties is None:
             return None
         if (
@@ -477,7 +391,7 @@ class PlainSends:
                 header_size = get_u32(data + pos + 4)
                 if header_size + 4 > size or header_size > HEADER_SIZE_MAX:
                     break
-                if not self._parse_header(data + pos + 8, header_size):
+                if not parse_send_header(cython.address(self._header), data + pos + 8, header_size):
                     break
                 topic = self._plain_topic(data + pos + 8, numbers)
                 if topic is None or not self._properties(data + pos + 8):
@@ -487,7 +401,7 @@ class PlainSends:
                 count = self._count_items(topic, born_size, limit - position, out_size)
                 if count == 0:
                     break
-                if not self._flag & FLAG_ONEWAY:
+                if not self._header.flag & FLAG_ONEWAY:
                     out_size += self._write_response(
                         out + out_size, numbers[FIELD_QUEUE_ID], topic.next_offsets[numbers[FIELD_QUEUE_ID]],
                         topic, born_size, physical_base + position, count,
@@ -611,156 +525,26 @@ class PlainSends:
             return written
 
         @cython.cfunc
-        def _parse_header(
-            self, p: cython.pointer(cython.const[cython.uchar]), size: cython.Py_ssize_t
-        ) -> cython.bint:
-            """Read the JSON header; fields of extFields by position into _values/_sizes."""
-            text: cython.int = clean_text(p, size)
-            i: cython.Py_ssize_t = 1
-            key: cython.Py_ssize_t
-            stop: cython.Py_ssize_t
-            number: cython.longlong = 0
-            k: cython.int
-            self._code = -1
-            self._flag = 0
-            self._opaque = 1 << 40
-            for k in range(FIELD_COUNT):
-                self._sizes[k] = -1
-            if text == 0 or size < 2 or p[0] != 0x7B or p[size - 1] != 0x7D:
-                return False
-            if text == 2 and not _is_utf8(p, size):
-                return False
-            while i < size:
-                if p[i] != 0x22:
-                    return False
-                key = i + 1
-                stop = word_end(p, key, size)
-                if stop < 0 or stop + 2 >= size or p[stop + 1] != 0x3A:
-                    return False
-                i = stop + 2
-                if p[i] == 0x22:
-                    stop = word_end(p, i + 1, size)
-                    if stop < 0 or not _ignored_string(p + key, i - 2 - key):
-                        return False
-                    i = stop + 1
-                elif p[i] == 0x7B:
-                    if i - 2 - key != 9 or memcmp(p + key, b"extFields", 9) != 0:
-                        return False
-                    i = self._parse_fields(p, i + 1, size)
-                    if i < 0:
-                        return False
-                else:
-                    stop = number_end(p, i, size)
-                    if not read_number(p + i, stop - i, cython.address(number)):
-                        return False
-                    if not self._keep_number(p + key, i - 2 - key, number):
-                        return False
-                    i = stop
-                if i >= size:
-                    return False
-                if p[i] == 0x7D:
-                    return i == size - 1 and self._is_send() and self._in_range()
-                if p[i] != 0x2C:
-                    return False
-                i += 1
-            return False
-
-        @cython.cfunc
-        def _is_send(self) -> cython.bint:
-            return self._code == 310 or self._code == 10 or self._code == 320
-
-        @cython.cfunc
-        def _in_range(self) -> cython.bint:
-            return -2147483648 <= self._opaque <= 2147483647
-
-        @cython.cfunc
-        def _keep_number(
-            self,
-            key: cython.pointer(cython.const[cython.uchar]),
-            size: cython.Py_ssize_t,
-            number: cython.longlong,
-        ) -> cython.bint:
-            if size == 4 and memcmp(key, b"code", 4) == 0:
-                self._code = number
-            elif size == 4 and memcmp(key, b"flag", 4) == 0:
-                self._flag = number
-            elif size == 6 and memcmp(key, b"opaque", 6) == 0:
-                self._opaque = number
-            else:
-                return size == 7 and memcmp(key, b"version", 7) == 0
-            return True
-
-        @cython.cfunc
-        def _parse_fields(
-            self, p: cython.pointer(cython.const[cython.uchar]), i: cython.Py_ssize_t, size: cython.Py_ssize_t
-        ) -> cython.Py_ssize_t:
-            """extFields from behind its brace; answers the position behind the closing brace."""
-            key: cython.Py_ssize_t
-            stop: cython.Py_ssize_t
-            field: cython.int
-            if not self._is_send():
-                return NOT_PLAIN  # every known client writes "code" before "extFields"
-            while i + 5 < size and p[i] == 0x22:
-                if p[i + 2] == 0x22:  # the one-letter names of V2
-                    key = i + 1
-                    stop = i + 2
-                else:
-                    key = i + 1
-                    stop = word_end(p, key, size)
-                if stop < 0 or stop + 2 >= size or p[stop + 1] != 0x3A or p[stop + 2] != 0x22:
-                    return NOT_PLAIN
-                field = self._field(p + key, stop - key)
-                i = stop + 3
-                stop = string_end(p, i, size) if field == FIELD_PROPERTIES else word_end(p, i, size)
-                if field < 0 or stop < 0 or self._sizes[field] >= 0:
-                    return NOT_PLAIN
-                self._values[field] = i
-                self._sizes[field] = stop - i
-                i = stop + 1
-                if i >= size:
-                    return NOT_PLAIN
-                if p[i] == 0x7D:
-                    return i + 1
-                if p[i] != 0x2C:
-                    return NOT_PLAIN
-                i += 1
-            return NOT_PLAIN
-
-        @cython.cfunc
-        def _field(
-            self, key: cython.pointer(cython.const[cython.uchar]), size: cython.Py_ssize_t
-        ) -> cython.int:
-            name: bytes
-            k: cython.int
-            if self._code != 10:
-                return key[0] - 0x61 if size == 1 and 0x61 <= key[0] < 0x61 + FIELD_COUNT else -1
-            for k in range(FIELD_COUNT):
-                name = V1_NAMES[k]
-                if len(name) == size and memcmp(key, cython.cast(cython.p_char, name), size) == 0:
-                    return k
-            return -1
-
-        @cython.cfunc
         def _plain_topic(
             self, p: cython.pointer(cython.const[cython.uchar]), numbers: cython.pointer(cython.longlong)
         ) -> PlainTopic:
             """The topic entry with the numbers read, or None."""
             topic: PlainTopic
             found: object
-            if self._sizes[FIELD_TOPIC] < 1 or not self._read_numbers(p, numbers):
+            values: cython.pointer(cython.Py_ssize_t) = self._header.values
+            sizes: cython.pointer(cython.Py_ssize_t) = self._header.sizes
+            if sizes[FIELD_TOPIC] < 1 or not read_send_numbers(cython.address(self._header), p, numbers):
                 return None
-            self._batch = (
-                self._sizes[FIELD_BATCH] == 4 and memcmp(p + self._values[FIELD_BATCH], b"true", 4) == 0
-            )
+            self._batch = sizes[FIELD_BATCH] == 4 and memcmp(p + values[FIELD_BATCH], b"true", 4) == 0
             if (
-                self._sizes[FIELD_BATCH] >= 0
+                sizes[FIELD_BATCH] >= 0
                 and not self._batch
-                and (self._sizes[FIELD_BATCH] != 5 or memcmp(p + self._values[FIELD_BATCH], b"false", 5) != 0)
+                and (sizes[FIELD_BATCH] != 5 or memcmp(p + values[FIELD_BATCH], b"false", 5) != 0)
             ):
                 return None
             found = self.topics.get(
                 PyBytes_FromStringAndSize(
-                    cython.cast(cython.p_char, p + self._values[FIELD_TOPIC]), self._sizes[FIELD_TOPIC]
+                    cython.cast(cython.p_char, p + values[FIELD_TOPIC]), sizes[FIELD_TOPIC]
                 )
             )
             if found is None:
@@ -774,31 +558,18 @@ class PlainSends:
             return topic
 
         @cython.cfunc
-        def _read_numbers(
-            self, p: cython.pointer(cython.const[cython.uchar]), numbers: cython.pointer(cython.longlong)
-        ) -> cython.bint:
-            k: cython.int
-            numbers[FIELD_RECONSUME] = 0
-            for k in range(FIELD_QUEUE_ID, FIELD_RECONSUME + 1):
-                if k == FIELD_PROPERTIES or (k == FIELD_RECONSUME and self._sizes[k] < 0):
-                    continue
-                if self._sizes[k] < 0 or not read_number(p + self._values[k], self._sizes[k], numbers + k):
-                    return False
-                if k != FIELD_BORN and not -2147483648 <= numbers[k] <= 2147483647:
-                    return False
-            return True
-
-        @cython.cfunc
         def _properties(self, p: cython.pointer(cython.const[cython.uchar])) -> cython.bint:
             """The request's stored properties into the scratch area; False: not plain."""
             scratch: cython.pointer(cython.uchar) = cython.cast(cython.pointer(cython.uchar), self._scratch)
+            values: cython.pointer(cython.Py_ssize_t) = self._header.values
+            sizes: cython.pointer(cython.Py_ssize_t) = self._header.sizes
             cluster_size: cython.Py_ssize_t = len(self._cluster)
             n: cython.Py_ssize_t = 0
-            if self._sizes[FIELD_PROPERTIES] > 0:
-                n = unescape(p + self._values[FIELD_PROPERTIES], self._sizes[FIELD_PROPERTIES], scratch)
+            if sizes[FIELD_PROPERTIES] > 0:
+                n = unescape(p + values[FIELD_PROPERTIES], sizes[FIELD_PROPERTIES], scratch)
                 if n < 0:
                     return False
-                n = _edit_properties(scratch, n, self._batch)
+                n = edit_properties(scratch, n, self._batch)
                 if n < 0:
                     return False
             if n > 0:
@@ -900,7 +671,7 @@ class PlainSends:
             n += _copy(out + n, b'","queueOffset":"')
             n += write_number(out + n, queue_offset)
             n += _copy(out + n, b'"},"flag":1,"language":"PYTHON","opaque":')
-            n += write_number(out + n, self._opaque)
+            n += write_number(out + n, self._header.opaque)
             n += _copy(out + n, self._tail)
             put_32(out, n - 4)
             put_32(out + 4, n - 8)
@@ -914,57 +685,3 @@ if cython.compiled:
     def _copy(out: cython.pointer(cython.uchar), text: bytes) -> cython.Py_ssize_t:
         memcpy(out, cython.cast(cython.p_char, text), len(text))
         return len(text)
-
-    @cython.cfunc
-    def _is_utf8(p: cython.pointer(cython.const[cython.uchar]), size: cython.Py_ssize_t) -> cython.bint:
-        try:
-            p[:size].decode("utf-8")
-        except UnicodeDecodeError:
-            return False
-        return True
-
-    @cython.cfunc
-    @cython.exceptval(check=False)
-    def _ignored_string(
-        key: cython.pointer(cython.const[cython.uchar]), size: cython.Py_ssize_t
-    ) -> cython.bint:
-        """Text members of the header that change nothing here."""
-        if size == 8:
-            return memcmp(key, b"language", 8) == 0
-        return size == 23 and memcmp(key, b"serializeTypeCurrentRPC", 23) == 0
-
-
-def _plain_numbers(values: dict):
-    """The numeric fields, or None when one is missing, malformed or out of range."""
-    numbers = {FIELD_RECONSUME: 0}
-    for field in (FIELD_QUEUE_ID, FIELD_SYS_FLAG, FIELD_BORN, FIELD_FLAG, FIELD_RECONSUME):
-        text = values.get(field)
-        if text is None:
-            if field == FIELD_RECONSUME:
-                continue
-            return None
-        digits = text.removeprefix("-")
-        if not (digits.isascii() and digits.isdigit() and len(digits) <= 18):
-            return None
-        numbers[field] = int(text)
-        if field != FIELD_BORN and not -(2**31) <= numbers[field] < 2**31:
-            return None
-    return numbers
-
-
-def _stored_properties(text: bytes, keep_wait: bool):
-    """What is stored of a client's properties: all but WAIT (a batch keeps it); None when one makes the send special."""
-    kept = {}
-    for item in text.removesuffix(b"\x02").split(b"\x02") if text else ():
-        name, separator, value = item.partition(b"\x01")
-        if not separator or not name or not value or name in kept:
-            return None
-        if name in SPECIAL_PROPERTIES or name.startswith(SPECIAL_PREFIX):
-            return None
-        if name == b"WAIT":
-            if value != b"true":
-                return None
-            if not keep_wait:
-                continue
-        kept[name] = item
-    return b"\x02".join(kept.values()) if len(kept) <= PROPERTY_COUNT_MAX else None
