@@ -46,8 +46,11 @@ class SmallDisks(GroupProcesses):
     """Brokers with a small disk each, under the whole store or under its directory ``ha``."""
 
     def __init__(self, directory: Path, *, under: str = "", brokers: int = 3) -> None:
-        # Old messages are not to be given up for new ones.
-        settings = {"mappedFileSizeCommitLog": str(LOG_FILE_SIZE), "cleanFileForciblyEnable": "false"}
+        settings = {
+            "mappedFileSizeCommitLog": str(LOG_FILE_SIZE),
+            "cleanFileForciblyEnable": "false",  # old messages are not to be given up for new ones
+            "rocketmq.broker.diskSpaceWarningLevelRatio": "0.90",  # as it is by default
+        }
         super().__init__(directory, brokers=brokers, settings=settings)
         self._under = under
         self._mounted: list[Path] = []

@@ -34,6 +34,9 @@ SETTINGS = {
     "mappedFileSizeConsumeQueue": str(6000 * 20),
     "maxHashSlotNum": "10000",
     "maxIndexNum": "40000",
+    # Whatever else is on the disk of the machine: nothing is refused or deleted here because it is rather full.
+    "rocketmq.broker.diskSpaceWarningLevelRatio": "1.0",
+    "rocketmq.broker.diskSpaceCleanForciblyRatio": "1.0",
 }
 FAST_PROFILE = {
     "controllerElectionTimeoutMs": "200..400",
