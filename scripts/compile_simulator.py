@@ -8,6 +8,7 @@ The same seeds give the same histories, in less time: compare the fingerprints t
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import os
 import shutil
@@ -59,5 +60,9 @@ def build(modules: list[Extension], directory: Path) -> None:
 
 
 if __name__ == "__main__":
-    target = Path(sys.argv[1]).resolve()
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("directory", type=Path)
+    target = parser.parse_args().directory.resolve()
     build(copy(sources(), target), target)

@@ -6,9 +6,9 @@ python scripts/make_client_reference.py --check  fail if it is not up to date (a
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import inspect
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -129,7 +129,12 @@ def signature(function: Any) -> str:
 
 
 def main() -> int:
-    if "--check" in sys.argv:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--check", action="store_true", help="write nothing, say whether it is up to date")
+    check = parser.parse_args().check
+    if check:
         return 0 if TARGET.exists() and TARGET.read_text() == text() else 1
     TARGET.write_text(text())
     return 0

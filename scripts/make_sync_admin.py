@@ -6,6 +6,7 @@ python scripts/make_sync_admin.py --check  fail if it is not up to date (a test 
 
 from __future__ import annotations
 
+import argparse
 import ast
 import sys
 from pathlib import Path
@@ -111,8 +112,13 @@ def formatted(text: str) -> str:
 
 
 def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--check", action="store_true", help="write nothing, say whether it is up to date")
+    check = parser.parse_args().check
     text = formatted(source())
-    if "--check" in sys.argv:
+    if check:
         return 0 if TARGET.read_text() == text else 1
     TARGET.write_text(text)
     return 0
