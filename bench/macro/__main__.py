@@ -126,9 +126,8 @@ class Bench:
             if mode == "send":
                 command += ["-warmup", "1"]
         if mode == "send" and "-busyok" not in rest:
-            command += [
-                "-busyok"
-            ]  # a broker whose disk cannot follow refuses: that is no message stored, and no end
+            # A broker whose disk cannot follow refuses: that is no message stored, and no end.
+            command += ["-busyok"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=600)
         if done.returncode:
             raise RuntimeError(f"{' '.join(command)}: {done.stderr[-500:] or done.stdout[-500:]}")
