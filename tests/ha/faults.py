@@ -47,7 +47,20 @@ class Trial:
             else:
                 self.group.start(number)
         await self.control.voting()  # else the next fault may find too few
-        await self.control.master(in_sync=len(self.group.ids))
+        await self.control.until(self._all_caught_up, "every replica in sync, with all that is confirmed")
+
+    async def _all_caught_up(self) -> bool:
+        """By `quorum` a replica that went down may not even have left the set: it must have come back, too."""
+        master = await self.control.master(in_sync=len(self.group.ids))
+        status = await self.control.status(master)
+        if status is None or status["unclean"]:
+            return False
+        found = status["followers"]
+        return all(
+            str(number) in found and found[str(number)]["acknowledgedOffset"] >= status["confirmOffset"]
+            for number in self.group.ids
+            if number != master
+        )
 
 
 Fault = Callable[[Trial], Awaitable[None]]

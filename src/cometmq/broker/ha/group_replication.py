@@ -322,6 +322,7 @@ class GroupReplication:
             "masterAddress": member.master_address,
             "epoch": view.epoch,
             "syncSet": sorted(view.sync_set),
+            "unclean": sorted(view.unclean),  # may lack confirmed bytes, and are not elected
             "setVersion": view.set_version,
             "minInSync": view.min_in_sync,
             "ackReplicas": view.ack_replicas,
