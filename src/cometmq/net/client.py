@@ -119,7 +119,7 @@ class RemotingClient(Endpoint):
                 f"No connection to {address} within {self.config.connect_timeout_millis} ms."
             ) from None
         except (OSError, ssl.SSLError) as error:
-            raise ConnectionLost(f"Cannot connect to {address}: {error}.") from error
+            raise ConnectionLost(f"Cannot connect to {address}: {_reason(error)}.") from error
         return connection
 
     def _opened(self, address: str, task: asyncio.Task[Connection]) -> None:
@@ -157,3 +157,8 @@ class RemotingClient(Endpoint):
         await asyncio.gather(*opening, return_exceptions=True)
         if self._open:
             await self.close_endpoint(grace_ms)
+
+
+def _reason(error: OSError) -> str:
+    """The usual mistake in plain words: asyncio names the call and the number of the error."""
+    return "nobody listens there" if isinstance(error, ConnectionRefusedError) else str(error)

@@ -38,7 +38,8 @@ def bind(host: str, port: int, config: NetConfig) -> socket.socket:
         if not host and error.errno in (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL):
             return bind("0.0.0.0", port, config)  # this machine has no IPv6
         raise ConfigError(
-            f"Cannot listen on {host or '*'}:{port}: {error.strerror or error}. Is another server there?"
+            f"Cannot listen on {host or '*'}:{port}: {error.strerror or error}. Is another server there? "
+            "listenPort (or --port) 0 takes a free port."
         ) from error
 
 
