@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -75,9 +75,10 @@ class GroupProcesses:
         self.settings = {**SETTINGS, **(settings or {})}
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
         self._name_server: subprocess.Popen[bytes] | None = None
-        ports = free_ports(1 + brokers * (PORTS_PER_BROKER + 1))
+        taken: set[int] = set()
+        blocks = [free_block(PORTS_PER_BROKER, taken) for _ in self.ids]
+        ports = [free_block(1, taken) for _ in range(1 + brokers + 1)]
         self.name_server = f"{self.host_of(NAME_SERVER)}:{ports[0]}"
-        blocks = [free_block(PORTS_PER_BROKER) for _ in self.ids]
         self._main_ports = {number: block + 2 for number, block in zip(self.ids, blocks, strict=True)}
         voters = [*self.ids, brokers + 1] if witness else self.ids
         self.voters = dict(zip(voters, ports[1:], strict=False))
@@ -247,26 +248,32 @@ class GroupProcesses:
 
 def free_ports(count: int) -> list[int]:
     """Ports that were free a moment ago."""
-    ports: set[int] = set()
-    while len(ports) < count:
-        ports.add(free_block(1))
-    return list(ports)
+    taken: set[int] = set()
+    return [free_block(1, taken) for _ in range(count)]
 
 
-def free_block(count: int) -> int:
-    """The first of some neighbouring ports that were free a moment ago.
+def free_block(count: int, taken: set[int] | None = None) -> int:
+    """The first of some neighbouring ports that were free a moment ago, and are not ``taken``; then they are.
 
     Below those that the system gives to outgoing connections: one of these could take the port in between.
     """
+    taken = set() if taken is None else taken
     while True:
         first = random.randrange(*PORT_RANGE)
-        with contextlib.ExitStack() as stack:
-            try:
-                for port in range(first, first + count):
-                    stack.enter_context(socket.socket()).bind((HOST, port))
-            except OSError:
-                continue
+        block = range(first, first + count)
+        if taken.isdisjoint(block) and _are_free(block):
+            taken.update(block)
             return first
+
+
+def _are_free(ports: Iterable[int]) -> bool:
+    with contextlib.ExitStack() as stack:
+        try:
+            for port in ports:
+                stack.enter_context(socket.socket()).bind((HOST, port))
+        except OSError:
+            return False
+        return True
 
 
 def _wait_for(condition: object, what: str, process: subprocess.Popen[bytes]) -> None:
