@@ -98,6 +98,7 @@ def start_spark(plan: Plan) -> Any:
         "spark.sql.session.timeZone": "UTC",
         # As cometmq.spark.session() has them.
         "spark.python.unix.domain.socket.enabled": "true",
+        "spark.python.daemon.module": "cometmq.spark.worker_daemon",
         "spark.driver.extraJavaOptions": "-Darrow.enable_unsafe_memory_access=true",
         "spark.sql.streaming.numRecentProgressUpdates": str(FLOOR_BATCHES * 2),
         **({"spark.jars": plan.jars} if plan.jars else {}),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -65,3 +66,21 @@ def test_directory_that_is_no_store_is_named(spark: Any, tmp_path: Path) -> None
         scan(spark, tmp_path).count()
     with pytest.raises(Exception, match="option path is missing"):
         spark.read.format("rocketmq-store").load().count()
+
+
+def test_scan_that_is_left_early_is_no_failure(broker: RunningBroker, topic: str, spark: Any) -> None:
+    broker.fill(topic, 300)
+    for _ in range(3):
+        assert len(scan(spark, broker.store, subscribe=topic, sliceBytes="10k").limit(1).collect()) == 1
+    assert scan(spark, broker.store, subscribe=topic).count() == 300
+
+
+def test_worker_that_java_has_closed_ends_quietly(monkeypatch: pytest.MonkeyPatch) -> None:
+    from cometmq.spark import worker_daemon
+
+    def broken(_sock: object, _authenticated: bool) -> int:
+        raise BrokenPipeError
+
+    monkeypatch.setattr(worker_daemon, "_worker", broken)
+    with socket.socket() as sock:
+        assert worker_daemon.quiet_worker(sock, True) == worker_daemon.CLOSED

@@ -19,6 +19,7 @@ LOCAL_SETTINGS = {
     "spark.driver.bindAddress": LOOPBACK,
     # Between Java and its Python workers: half the system time of TCP, and no open port.
     "spark.python.unix.domain.socket.enabled": "true",
+    "spark.python.daemon.module": "cometmq.spark.worker_daemon",
     # Arrow's checks of every access, a tenth of the time of Java's part of a scan. What comes is of our own making.
     "spark.driver.extraJavaOptions": "-Darrow.enable_unsafe_memory_access=true",
     "spark.ui.enabled": "false",
