@@ -76,9 +76,14 @@ def lose_power(store: Path, shadow: Path) -> int:
     _lose_names(store, shadow)
     paths = (_files(store) | _files(shadow)) - undone
     lost = sum(_lose_pages(store, shadow, path) for path in paths)
-    shutil.rmtree(shadow)
-    shutil.copytree(store, shadow)  # all of this is on disk now
+    sync_all(store, shadow)
     return lost
+
+
+def sync_all(store: Path, shadow: Path) -> None:
+    """All of this is on disk now."""
+    shutil.rmtree(shadow)
+    shutil.copytree(store, shadow)
 
 
 def _files(root: Path) -> set[Path]:
