@@ -17,7 +17,7 @@ from cometmq.errors import StoreError
 from cometmq.store.append_cy import write_blank
 from cometmq.store.config import StoreConfig
 from cometmq.store.file_ops import FILE_NAME_DIGITS
-from cometmq.store.mapped_file import PAGE_SIZE, MappedFile, OpenFiles, check_length, remove_unborn
+from cometmq.store.mapped_file import PAGE_SIZE, MappedFile, OpenFiles, check_length, is_unborn, remove_unborn
 from cometmq.store.model import AppendSpace
 from cometmq.store.populate import ALLOCATION_STEP, PreparedFile, Preparer, create_log_file
 from cometmq.store.scan_cy import BLANK_SIZE, MESSAGE_MAGIC, RECORD_SIZE_MIN
@@ -197,12 +197,25 @@ class CommitLog:
         if not self.directory.is_dir():
             raise StoreError(f"The commit log {self.directory} is a file: move it away and start again.")
         with os.scandir(self.directory) as entries:
-            starts = [self._check_entry(entry) for entry in entries if not remove_unborn(entry)]
+            newest_first = sorted(entries, key=lambda entry: entry.name, reverse=True)
+        starts: list[int] = []
+        for entry in newest_first:
+            if starts and is_unborn(entry) and not any(map(self._begins_with_data, starts)):
+                # A loss of power took its length and left a file that was made ahead, behind it. Nothing in them was
+                # ever flushed; with zeros in it, recovery finds the end of the log there.
+                os.truncate(entry.path, self.file_size)
+                starts.append(int(entry.name))
+            elif not remove_unborn(entry):
+                starts.append(self._check_entry(entry))
         self.files = [
             MappedFile(self.directory / f"{start:020d}", start, self.file_size, self.open_files)
             for start in sorted(starts)
         ]
         self._check_gaps()
+
+    def _begins_with_data(self, start: int) -> bool:
+        with open(self.directory / f"{start:020d}", "rb") as file:
+            return any(file.read(RECORD_HEAD_SIZE))
 
     def _check_gaps(self) -> None:
         for file, following in itertools.pairwise(self.files):

@@ -218,9 +218,14 @@ def sync_path(path: Path | str, ops: FileOps) -> None:
         os.close(descriptor)
 
 
+def is_unborn(entry: os.DirEntry[str]) -> bool:
+    """Was this file caught by a crash between its creation and its first byte?"""
+    return entry.is_file() and entry.stat().st_size == 0 and entry.name.isdecimal()
+
+
 def remove_unborn(entry: os.DirEntry[str]) -> bool:
-    """Was this file caught by a crash between its creation and its first byte? Then it goes."""
-    if entry.is_file() and entry.stat().st_size == 0 and entry.name.isdecimal():
+    """Such a file goes."""
+    if is_unborn(entry):
         os.unlink(entry.path)
         return True
     return False

@@ -387,3 +387,30 @@ def test_files_that_a_crash_left_without_a_byte_are_made_again(tmp_path: Path) -
         assert bodies(store) == expected
         assert store.put(message(queue_id=9)).queue_offset == 0
         assert len(store.query("T", "k3", 10, 0, 1 << 62).offsets) == 1
+
+
+def test_a_log_file_that_lost_its_length_before_one_that_was_made_ahead_is_the_end(tmp_path: Path) -> None:
+    config = small_config(tmp_path)
+    store = MessageStore(config)
+    store.open()
+    for number in range(20):
+        assert store.put(message(f"{number}")).ok
+    store.kill_for_test()
+    (tmp_path / "commitlog" / f"{262144:020d}").write_bytes(b"")
+    (tmp_path / "commitlog" / f"{524288:020d}").write_bytes(bytes(262144))
+    with opened(config) as store:
+        assert len(bodies(store)) == 20
+        assert store.put(message("next")).queue_offset == 20
+
+
+def test_a_log_file_that_lost_its_length_before_one_with_records_is_missed(tmp_path: Path) -> None:
+    config = small_config(tmp_path)
+    with opened(config) as store:
+        for number in range(600):
+            assert store.put(message(f"{number}".ljust(1500, "."))).ok
+    second = tmp_path / "commitlog" / f"{262144:020d}"
+    later = second.with_name(f"{524288:020d}").read_bytes()
+    os.truncate(second, 0)
+    with pytest.raises(StoreError, match="00000000000000262144 is missing"):
+        MessageStore(config).open()
+    assert second.with_name(f"{524288:020d}").read_bytes() == later
