@@ -4,10 +4,10 @@ For the current file it takes blocks on disk (a full disk is met here, as an err
 and gives pages frames with MADV_POPULATE_WRITE, which costs an eighth of the page faults it saves. Before a file
 is full it creates, allocates and maps the next one. The writer never waits: what is not ready it does itself.
 
-With pages that are not in memory yet, the kernel brings in all that its read-ahead covers, with one fault: cheap for
-each page, but megabytes at a time, and a kernel without preemption gives the processor to nobody meanwhile. A writer
-that needs many pages wants that; one that writes little would only meet the pause. For it the thread goes gently:
-it has a few pages brought in (POSIX_FADV_WILLNEED takes just these), and leaves the kernel after each step.
+With a page that is not in memory yet, the kernel brings in all that its read-ahead covers, in one go: cheap for each
+page, but up to megabytes, and a kernel without preemption gives the processor to nobody meanwhile. A writer that
+needs many pages wants that; one that writes little would only meet the pause. For it the thread goes gently: it says
+that the range is read at random, so that a page comes alone, and leaves the kernel after each small step.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ GENTLE_STEP = 64 << 10  # the same while the writer writes little
 GENTLE_BYTES_PER_S = 64 << 20  # up to this speed it does
 NEXT_FILE_DISTANCE = 128 << 20  # bytes before the end of a file at which the next one is made
 
+MADV_RANDOM = 1
 MADV_POPULATE_WRITE = 23  # Linux 5.14
 PAGE_SIZE = mmap.PAGESIZE
 
@@ -131,10 +132,8 @@ class Preparer:
         allocated = max(allocated, self._allocated.get(start, 0))
         if allocated < min(target + POPULATE_STEP, self._file_size):
             allocated = self._allocate(path, start, allocated)
-        if self._writes_little(start + position):
-            self._populate_gently(path, start, view, position, min(target, allocated))
-        else:
-            self._populate(start, view, position, min(target, allocated))
+        gently = self._writes_little(start + position)
+        self._populate(start, view, position, min(target, allocated), gently)
         if self._file_size - position <= NEXT_FILE_DISTANCE and self._next is None:
             self._make_next(start + self._file_size)
 
@@ -154,32 +153,16 @@ class Preparer:
         self._heard = (physical_offset, now)
         return heard is not None and physical_offset - heard[0] < (now - heard[1]) * GENTLE_BYTES_PER_S
 
-    def _populate_gently(
-        self, path: Path | str, start: int, view: memoryview, position: int, target: int
-    ) -> None:
-        descriptor = self._ops.open(path)
-        try:
-            self._populate(start, view, position, target, GENTLE_STEP, descriptor)
-        finally:
-            os.close(descriptor)
-
     def _populate(
-        self,
-        start: int,
-        view: memoryview,
-        position: int,
-        target: int,
-        step: int = POPULATE_STEP,
-        descriptor: int = -1,
+        self, start: int, view: memoryview, position: int, target: int, gently: bool = False
     ) -> None:
-        """With `descriptor`, of the file, no more than a step is brought in at a time."""
         file, done = self._populated
         begin = max(position, done if file == start else 0)
+        if gently and begin < target:
+            advise(view, begin, target, MADV_RANDOM)
         while begin < target and not self._stopping:
-            end = min(begin + step, target)
-            if descriptor >= 0:
-                os.posix_fadvise(descriptor, begin, end - begin, os.POSIX_FADV_WILLNEED)
-            populate_pages(view, begin, end)
+            end = min(begin + (GENTLE_STEP if gently else POPULATE_STEP), target)
+            advise(view, begin, end, MADV_POPULATE_WRITE)
             begin = end
             self._populated = (start, end)
 
@@ -217,10 +200,10 @@ def create_log_file(directory: Path, start: int, file_size: int, ops: FileOps) -
     return PreparedFile(start, mapped, allocated)
 
 
-def populate_pages(view: memoryview, start: int, end: int) -> None:
-    """Give the pages of view[start:end] frames; ctypes releases the interpreter lock, mmap.madvise would not."""
+def advise(view: memoryview, start: int, end: int, advice: int) -> None:
+    """Tell the kernel about the pages of view[start:end]. ctypes releases the interpreter lock, mmap.madvise does not."""
     first = start - start % PAGE_SIZE
     anchor = ctypes.c_char.from_buffer(view)
     address = ctypes.addressof(anchor) + first
-    _libc.madvise(ctypes.c_void_p(address), ctypes.c_size_t(end - first), MADV_POPULATE_WRITE)
+    _libc.madvise(ctypes.c_void_p(address), ctypes.c_size_t(end - first), advice)
     del anchor

@@ -61,13 +61,14 @@ def log(tmp_path: Path) -> Log:
 def steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Sizes of what was made ready, one system call each."""
     sizes: list[int] = []
-    real = populate.populate_pages
+    real = populate.advise
 
-    def noted(view: memoryview, start: int, end: int) -> None:
-        real(view, start, end)
-        sizes.append(end - start)
+    def noted(view: memoryview, start: int, end: int, advice: int) -> None:
+        real(view, start, end, advice)
+        if advice == populate.MADV_POPULATE_WRITE:
+            sizes.append(end - start)
 
-    monkeypatch.setattr(populate, "populate_pages", noted)
+    monkeypatch.setattr(populate, "advise", noted)
     return sizes
 
 
