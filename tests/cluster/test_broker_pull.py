@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from wire_client import COMMIT, SUBSCRIPTION, SUSPEND, WireClient, pull_header, running_broker, until
 
 from cometmq.broker.broker import Broker
+from cometmq.broker.held_pulls import EXPIRED_PER_TURN_MAX, EXPIRY_STEP_S, FAR_AWAY_S
 from cometmq.protocol.bodies.group import SubscriptionGroupConfig
 from cometmq.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, SubscriptionData
 from cometmq.protocol.codes import RequestCode, ResponseCode, SerializeType
@@ -454,6 +455,25 @@ def test_five_thousand_held_pulls_use_one_timer_and_all_wake(run: Any, tmp_path:
             await client.send("TopicA")
             answers = await asyncio.gather(*pulls)
             assert {answer.code for answer in answers} == {0}
+            assert broker.held_pulls.count == 0
+
+    run(main())
+
+
+def test_many_pulls_whose_time_is_over_at_once_are_all_answered(run: Any, tmp_path: Path) -> None:
+    """They end in one step of time, a part of them in each turn of the loop."""
+    wait_ms = int(FAR_AWAY_S * 1000)
+
+    async def main() -> None:
+        async with running_broker(tmp_path) as (broker, client):
+            await fill(client, "TopicA", 1)
+            pulls = [hold(client, 1, wait_ms) for _ in range(4 * EXPIRED_PER_TURN_MAX + 1)]
+            await until(lambda: broker.held_pulls.count == len(pulls))
+            steps = {held.deadline / EXPIRY_STEP_S for _, _, held in broker.held_pulls._deadlines}
+            assert all(step == pytest.approx(round(step), abs=1e-3) for step in steps)
+            answers = await asyncio.gather(*pulls)
+            assert {answer.remark for answer in answers} == {"OFFSET_OVERFLOW_ONE"}
+            assert broker.held_pulls.expired == len(pulls)
             assert broker.held_pulls.count == 0
 
     run(main())

@@ -3,7 +3,8 @@
 Theory of operation. A held pull stands in three places: in the list of its queue (one ``store.watch`` per
 queue with held pulls), in the set of its connection (a closing connection takes its pulls with it), and in
 one heap of deadlines, for which a single loop timer runs. A pull that is answered is only marked; the heap
-drops it when its deadline comes, or when half of the heap is dead.
+drops it when its deadline comes, or when half of the heap is dead. Pulls that wait for seconds end in steps of time,
+so that thousands of idle consumers do not wake the broker one by one; a turn of the loop ends some of them only.
 
 The store calls the watch inside the append, so an answer is written in the same turn of the loop as the
 message that caused it. A queue whose last pull was answered stays watched until its next message finds nobody: a
@@ -32,6 +33,9 @@ log = logging.getLogger(__name__)
 ATTACHMENT = "held_pulls"
 WATCHED_IDLE_MIN = 1_000  # up to so many queues stay watched although nobody waits for them
 DEAD_IN_HEAP_MIN = 1_000  # below that many answered pulls the heap is not cleaned early
+EXPIRY_STEP_S = 0.05  # deadlines that are far away are rounded up to it (the original looks every 5 s)
+FAR_AWAY_S = 2.0
+EXPIRED_PER_TURN_MAX = 64
 
 
 class HeldPull:
@@ -101,6 +105,8 @@ class HeldPulls:
         """Keep a pull until a message arrives or timeout_ms are over."""
         loop = self._loop = self._loop or asyncio.get_running_loop()
         pull.deadline = loop.time() + timeout_ms / 1000
+        if timeout_ms >= FAR_AWAY_S * 1000:
+            pull.deadline += EXPIRY_STEP_S - pull.deadline % EXPIRY_STEP_S
         queue = self._queue(pull.topic, pull.queue_id)
         queue.pulls[pull] = None
         self._attach(pull)
@@ -174,11 +180,14 @@ class HeldPulls:
         loop = asyncio.get_running_loop()
         self._timer = None
         self._unwatch_idle()
-        now = loop.time()
+        now, expired = loop.time(), 0
         while self._deadlines and (self._deadlines[0][0] <= now or self._deadlines[0][2].done):
+            if expired == EXPIRED_PER_TURN_MAX:
+                break  # the timer is due at once
             pull = heapq.heappop(self._deadlines)[2]
             if not pull.done:
                 self._expire(pull)
+                expired += 1
         self._arm(loop)
 
     def _unwatch_idle(self) -> None:

@@ -201,7 +201,7 @@ def create_log_file(directory: Path, start: int, file_size: int, ops: FileOps) -
 
 
 def advise(view: memoryview, start: int, end: int, advice: int) -> None:
-    """Tell the kernel about the pages of view[start:end]. ctypes releases the interpreter lock, mmap.madvise does not."""
+    """Tell the kernel about the pages of view[start:end]; without the interpreter lock, which mmap.madvise keeps."""
     first = start - start % PAGE_SIZE
     anchor = ctypes.c_char.from_buffer(view)
     address = ctypes.addressof(anchor) + first
