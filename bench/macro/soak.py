@@ -34,6 +34,7 @@ OPTIONS = {
     "fileReservedTime": "0",  # hours: every full file may go
     "deleteWhen": ";".join(f"{hour:02d}" for hour in range(24)),
     "deleteCommitLogFilesInterval": "100",
+    "cleanResourceInterval": "4000",  # ms: a round removes ten files at most, and a minute fills 75 of them
 }
 
 
