@@ -529,6 +529,20 @@ def test_a_change_of_topic_group_or_switch_counts_for_the_next_pull(run: Any, tm
     run(main())
 
 
+def test_what_is_remembered_of_pulls_goes_with_the_next_change(run: Any, tmp_path: Path) -> None:
+    """Consumers come and go, each with its own version of a subscription."""
+
+    async def main() -> None:
+        async with running_broker(tmp_path) as (broker, client):
+            await fill(client, "TopicA", 1)
+            for version in range(20):
+                await heartbeat(client, sub_version=version)
+                await client.pull("TopicA", 0, sub_version=version)
+                assert 0 < len(broker.pulls._plain._plans) <= 2
+
+    run(main())
+
+
 def test_a_held_pull_is_refused_when_its_topic_may_not_be_read_any_more(run: Any, tmp_path: Path) -> None:
     async def main() -> None:
         async with running_broker(tmp_path) as (broker, client):

@@ -37,6 +37,7 @@ class PlainPulls:
         self.answers = PullAnswers()  # its count and size tell of the last answer
         self.numbers = PullShape()  # of the last pull that plan() was asked for
         self._plans: dict[bytes, PullPlan] = {}
+        self._plans_stamp = 0
 
     def plan(self, view: memoryview, start: int, end: int) -> PullPlan | None:
         """What is known about pulls like the one at ``start``; None when it must be looked at by itself."""
@@ -49,14 +50,15 @@ class PlainPulls:
     def _learn(self, view: memoryview, start: int, end: int) -> PullPlan | None:
         """Look at the first pull of its shape, or at one after something changed."""
         numbers, plans = self.numbers, self._plans
+        if self._stamp() != self._plans_stamp or len(plans) >= PLANS_MAX:
+            plans.clear()  # something changed: none of them is good any more
+            self._plans_stamp = self._stamp()
         plans.pop(numbers.shape, None)
         request = decode_pull(view, start, end)
         if request is None or not _names_each_once(numbers.shape):
             return None
         plan = self.new_plan(request.header)
         if plan is not None:
-            if len(plans) >= PLANS_MAX:
-                plans.clear()
             plans[numbers.shape] = plan
         return plan
 
