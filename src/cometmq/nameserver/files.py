@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from cometmq.directories import sync_directory
+
 BACKUP_SUFFIX = ".bak"
 
 
@@ -26,16 +28,7 @@ def write_with_backup(path: str, text: str) -> None:
         backup_temporary.write_bytes(target.read_bytes())
         os.replace(backup_temporary, backup)
     os.replace(temporary, target)
-    _sync_directory(target.parent)
-
-
-def _sync_directory(path: Path) -> None:
-    """The new name to disk."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync_directory(target.parent)
 
 
 def read_with_backup(path: str) -> list[tuple[str, bytes]]:

@@ -11,6 +11,8 @@ import mmap
 import os
 from pathlib import Path
 
+from cometmq.directories import sync_directory
+
 MS_SYNC = 4
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -63,11 +65,7 @@ class FileOps:
 
     def sync_directory(self, path: Path | str) -> None:
         """Names of new files to disk."""
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync_directory(path)
 
 
 FILE_NAME_DIGITS = 20

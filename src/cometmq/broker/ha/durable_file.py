@@ -12,6 +12,7 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+from cometmq.directories import sync_directory
 from cometmq.errors import StoreError
 
 CRC_FIELD = "crc32"
@@ -46,14 +47,6 @@ def remove_durably(path: Path) -> None:
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
         sync_directory(path.parent)
-
-
-def sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def with_crc(data: bytes) -> bytes:

@@ -12,8 +12,9 @@ import struct
 import zlib
 from pathlib import Path
 
-from cometmq.broker.ha.durable_file import DamagedFile, sync_directory, write_all, write_durably
+from cometmq.broker.ha.durable_file import DamagedFile, write_all, write_durably
 from cometmq.broker.ha.epochs import Epoch, Epochs
+from cometmq.directories import sync_directory
 
 MAGIC = 0x48414531
 

@@ -11,6 +11,7 @@ import struct
 import zlib
 from pathlib import Path
 
+from cometmq.directories import sync_directory
 from cometmq.errors import StoreError
 
 _HEAD = struct.Struct(">III")  # magic, length, crc32 of the content
@@ -38,14 +39,6 @@ def replace_file(path: Path, content: bytes) -> None:
         sync_directory(path.parent)
     except OSError as error:
         raise DiskFailed(f"{path} could not be written: {error}.") from error
-
-
-def sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def write_all(descriptor: int, content: bytes) -> None:

@@ -25,8 +25,9 @@ from cometmq.controller.raft.codec import (
     encode_snapshot,
 )
 from cometmq.controller.raft.messages import Entry, HardState, Snapshot, Step, Voter
-from cometmq.controller.voter.files import Damaged, DiskFailed, replace_file, seal, sync_directory, unseal
+from cometmq.controller.voter.files import Damaged, DiskFailed, replace_file, seal, unseal
 from cometmq.controller.voter.log_file import LogFile
+from cometmq.directories import sync_directory
 from cometmq.errors import ConfigError
 
 log = logging.getLogger(__name__)
