@@ -2,12 +2,13 @@
 
     python -m bench.safety                             everything, about four minutes
     python -m bench.safety --copies 2 --seconds 3      one part
+    python -m bench.safety --cost                      what a slave costs its master
     python -m bench.safety --follow                    how fast a copy follows (fills 2 GiB)
 
 Needs the load generator mqload (``--mqload``, else ``mqload`` on the path). All copies, the generator and the clients
-share the cores of this machine, so rates with more copies are lower than on machines of their own; CPU of the master
-per message is what a copy costs it anywhere. "throughput": 8 connections with 32 sends of 1 KiB each; "one by one": a
-single connection with one send at a time.
+share the cores of this machine, so rates with more copies are lower than on machines of their own. What a slave on
+another machine costs its master is shown by one that takes the log and keeps nothing (--cost: "slave elsewhere").
+Throughput: 8 connections with 32 sends of 1 KiB each; "one by one": a single connection with one send at a time.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ from pathlib import Path
 from typing import Any
 
 from bench.macro.__main__ import full_page_cache
+from bench.safety import cost
 from bench.safety.following import follow
 from bench.safety.servers import Served, classic_pair, cpu_seconds, group_of, one_broker
 
-COST_MAX = 0.30  # of the throughput without a slave
 FOLLOW_MB_MIN = 100.0
 LEVELS = {
     "leader": {"brokerRole": "ASYNC_MASTER", "flushDiskType": "ASYNC_FLUSH"},
@@ -57,9 +58,12 @@ class Loads:
             raise RuntimeError(f"{result['errors']} sends failed: {result.get('first_error')}")
         return result
 
+    def wide(self, served: Served) -> dict[str, Any]:
+        return self.run(served.address, served.master_pid, THROUGHPUT)
+
     def figures(self, served: Served) -> dict[str, float]:
         before = cpu_seconds(served.other_pids)
-        wide = self.run(served.address, served.master_pid, THROUGHPUT)
+        wide = self.wide(served)
         others = cpu_seconds(served.other_pids) - before
         narrow = self.run(served.address, served.master_pid, ONE_BY_ONE)
         share = self._seconds / (
@@ -111,27 +115,14 @@ def measure(loads: Loads, wanted: str) -> list[dict[str, Any]]:
     return rows
 
 
-def cost_of_a_slave(rows: list[dict[str, Any]]) -> list[str]:
-    """Level leader: the master answers as if it were alone, so what a slave costs shows in its rate."""
-    alone = next((row for row in rows if (row["copies"], row["level"]) == ("1", "leader")), None)
-    said = []
-    for row in rows:
-        if alone is not None and row["level"] == "leader" and row["copies"] in ("1 + slave", "2"):
-            fewer = 1 - row["sends/s"] / alone["sends/s"]
-            dearer = row["master us"] / alone["master us"] - 1
-            said.append(
-                f"{row['copies']}: {fewer:.0%} fewer sends/s than alone (bar {COST_MAX:.0%}), "
-                f"{dearer:.0%} more CPU of the master per message"
-            )
-    return said
-
-
 def measure_all(args: argparse.Namespace, loads: Loads) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    if not args.follow:
+    if args.cost or (args.copies == "all" and not args.follow):
+        found["cost"] = cost.measure(loads.wide, args.rounds)
+        print(cost.table(found["cost"]))
+    if not args.follow and not args.cost:
         found["levels"] = measure(loads, args.copies)
-        print(*cost_of_a_slave(found["levels"]), sep="\n")
-    if args.follow or args.copies == "all":
+    if args.follow or (args.copies == "all" and not args.cost):
         found["following"] = follow(loads.run, args.store_gib, args.rate_mb, 2 * args.seconds)
         print(*(f"{name}: {value:,}" for name, value in found["following"].items()), sep="\n")
     return found
@@ -145,6 +136,8 @@ def main() -> int:
     )
     parser.add_argument("--seconds", type=float, default=5, help="of each load")
     parser.add_argument("--copies", default="all", help="1, '1 + slave', 2, 3; comma separated")
+    parser.add_argument("--cost", action="store_true", help="only what a slave costs its master")
+    parser.add_argument("--rounds", type=int, default=4, help="of what a slave costs")
     parser.add_argument("--follow", action="store_true", help="only how fast a copy follows")
     parser.add_argument("--store-gib", type=float, default=2, help="what an empty copy has to copy")
     parser.add_argument(

@@ -53,6 +53,17 @@ def classic_pair(role: str, settings: dict[str, str]) -> Iterator[Served]:
 
 
 @contextmanager
+def with_taker(settings: dict[str, str]) -> Iterator[Served]:
+    """A master whose slave does its work elsewhere, as far as this machine can tell."""
+    with _plain_brokers([settings]) as served:
+        host, _, port = served.address.partition(":")
+        command = [sys.executable, "-m", "bench.safety.taker", host, str(int(port) + 1)]
+        with subprocess.Popen(command) as taker:
+            yield Served(served.address, served.master_pid, [taker.pid])
+            taker.terminate()
+
+
+@contextmanager
 def group_of(brokers: int, settings: dict[str, str]) -> Iterator[Served]:
     """Everybody in sync. In a group of two the NameServer has the third vote."""
     group = GroupProcesses(brokers=brokers, witness=brokers == 2, settings=STORE_SETTINGS | settings)

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from cometmq.store.file_ops import FileOps
 from cometmq.store.index_cy import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE, IndexWriter, rebuild_slots
 from cometmq.store.mapped_file import clear_range
 
@@ -29,6 +30,7 @@ Submit = Callable[[Callable[[], None]], Any]
 
 ALLOCATE_CHUNK_SIZE = 8 << 20  # entries are allocated and populated in steps of this many bytes
 PREPARE_SIZE_MIN = 1 << 20  # bytes; less is not worth a thread
+SYNC_STEP = 256 << 10  # bytes; the writer waits for a page until all pages of the same step are on their way
 
 _HEADER = struct.Struct(">qqqqii")
 _MADV_POPULATE_WRITE = 23
@@ -75,6 +77,7 @@ class IndexFile:
         self.path = path
         self.shape = shape
         self._submit = submit
+        self._ops = FileOps()
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             if os.fstat(self._descriptor).st_size != shape.file_size:
@@ -91,6 +94,7 @@ class IndexFile:
         self.writer.limit = 0
         self._allocated_to = shape.entries_at  # the writer may use this much
         self._ahead_to = 0  # and this much soon, made ready by the background
+        self._synced_to = shape.entries_at  # entries before this are on disk; they never change
         self._preparing = threading.Event()
         self._preparing.set()
         self._prepare(0, shape.entries_at)
@@ -125,6 +129,7 @@ class IndexFile:
         old = self.header
         if count >= old.index_count:
             return
+        self._synced_to = self.shape.entries_at
         # After a power cut there may be holes among the entries; writing them needs room like any new entry.
         self._allocate(self.shape.entries_at + ENTRY_SIZE * old.index_count)
         used_slots = rebuild_slots(self.view, self.shape.hash_slot_count, self.shape.index_count_max, count)
@@ -154,8 +159,16 @@ class IndexFile:
         return low
 
     def flush(self) -> None:
-        """Any thread."""
-        os.fdatasync(self._descriptor)
+        """Any thread. In steps, without what was made ready ahead; the page that every key changes comes last."""
+        end = self.shape.entries_at + ENTRY_SIZE * self.header.index_count
+        self._sync(mmap.PAGESIZE, self.shape.entries_at)
+        self._sync(self._synced_to, end)
+        self._sync(0, min(mmap.PAGESIZE, self.shape.file_size))
+        self._synced_to = end - end % mmap.PAGESIZE
+
+    def _sync(self, start: int, end: int) -> None:
+        for at in range(start, end, SYNC_STEP):
+            self._ops.sync_range(self._descriptor, self.view, at, min(at + SYNC_STEP, end))
 
     def close(self) -> None:
         """Wait for the background and let go; views handed out keep the mapping alive."""

@@ -32,8 +32,12 @@ class Acknowledgements:
     def timeouts(self) -> int:
         return self._waits.timeouts
 
+    @property
+    def may_wait(self) -> bool:
+        return self._config.broker_role == SYNC_MASTER
+
     def must_wait(self, result: PutResult) -> bool:
-        return self._config.broker_role == SYNC_MASTER and result.end_offset > self.acknowledged_offset
+        return self.may_wait and result.end_offset > self.acknowledged_offset
 
     def wait(self, result: PutResult, callback: Settled) -> None:
         """callback(status) when a slave has everything below the end of this put, or never will in time."""

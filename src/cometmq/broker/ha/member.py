@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from cometmq.broker.ha.confirm_waits import ConfirmWaits
 from cometmq.broker.ha.frames import Ack, AlterSyncSet, Close, Hello
+from cometmq.broker.ha.gathering import Gathering
 from cometmq.broker.ha.log_sums import LogSums, Piece, sum_up
 from cometmq.broker.ha.peer_link import PeerLink
 from cometmq.broker.ha.peers import Peers
@@ -115,7 +116,7 @@ class Member:
         self._fenced_since = boot_ms()
         self._master_silent = False
         self._warming: asyncio.Future[None] | None = None
-        self._grown_scheduled = False
+        self._gathering = Gathering(self._grown, lambda: self.in_sync_level)
         self.stopping = False
         self._ends = (0, 0)
 
@@ -311,13 +312,13 @@ class Member:
         self._master_silent = silent
 
     def _log_grew(self) -> None:
-        """Inside an append: everything that one turn of the loop appends is sent together."""
-        if not self._grown_scheduled and self.core.role is ReplicaRole.MASTER:
-            self._grown_scheduled = True
-            asyncio.get_running_loop().call_soon(self._grown)
+        """Inside an append."""
+        if self.core.role is ReplicaRole.MASTER:
+            self._gathering.grew()
 
     def _grown(self) -> None:
-        self._grown_scheduled = False
+        if self.stopping:
+            return
         self.want_flush()
         self.turn(self.core.grown, boot_ms())
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.ha.acknowledgements import Acknowledgements
 from cometmq.broker.ha.first_bytes import FirstBytes
+from cometmq.broker.ha.gathering import Gathering
 from cometmq.broker.ha.peer_link import PeerLink
 from cometmq.broker.ha.slave_link import SlaveLink
 from cometmq.net.config import NetConfig
@@ -41,7 +42,7 @@ class HaServer:
         self._acknowledgements = acknowledgements
         self._server: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._pump_scheduled = False
+        self._gathering = Gathering(self.pump, lambda: acknowledgements.may_wait)
         self._replica_link = replica_link
         self._undecided: set[FirstBytes] = set()  # connections that have not said what they are
 
@@ -97,22 +98,15 @@ class HaServer:
 
     def _watch_log(self, on: bool) -> None:
         if self._replica_link is None:
-            self.store.on_append = self._log_grew if on else None
+            self.store.on_append = self._gathering.grew if on else None
 
     def _count(self) -> None:
         self._acknowledgements.slave_count = sum(link.reported for link in self.links)
 
     # -- sending --------------------------------------------------------------------------------------------------
 
-    def _log_grew(self) -> None:
-        """Inside an append: everything that one turn of the loop appends is sent together."""
-        if not self._pump_scheduled:
-            self._pump_scheduled = True
-            asyncio.get_running_loop().call_soon(self.pump)
-
     def pump(self) -> None:
         """Send what there is."""
-        self._pump_scheduled = False
         for link in list(self.links):
             link.pump()
 

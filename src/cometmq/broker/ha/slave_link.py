@@ -90,13 +90,15 @@ class SlaveLink(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self.heard_s = self._loop.time()
+        is_first = not self.reported
         for report in self._reports.feed(data):
             problem = self._take_next(report) if self.reported else self._take_first(report)
             if problem:
                 self._owner.link_refused(self, problem)
                 self.close()
                 return
-        self.pump()
+        if is_first:
+            self.pump()
 
     def _take_first(self, report: int) -> str | None:
         """Where the slave wants to begin; why not, if it cannot."""
