@@ -2,7 +2,8 @@
 
     python -m bench.spark [--count 1000000] [--size 1024] [--no-kafka] [--json FILE]
 
-Each side has a fresh broker and a fresh Spark (local, two cores) and does the same: write ``count`` rows (sink),
+Each side has a fresh broker and a fresh Spark (local, two cores; ours with the settings of cometmq.spark.session(),
+the peer's with Spark's own) and does the same: write ``count`` rows (sink),
 read them back into nothing (batch read), run micro-batches of 100 rows (floor: the median). Ours also scans the
 store. CPU is that of Spark (JVM and Python workers) and of the broker, a row. Needs cometmq[spark]; the Kafka side
 needs Java and Maven and takes its jars from Maven Central once (of the connector the last that is there: 4.2.0).
@@ -67,6 +68,7 @@ def plan_of(args: argparse.Namespace, side: str, running: peers.Running, jars: s
         "address": running.address,
         "store": running.store,
         "jars": jars,
+        "java_options": args.kafka_java_options if side == "kafka" else "",
     }
 
 
@@ -128,6 +130,11 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--no-kafka", action="store_true")
     parser.add_argument("--no-comet", action="store_true")
     parser.add_argument("--kafka-python", default=sys.executable, help="an interpreter with another Spark")
+    parser.add_argument(
+        "--kafka-java-options",
+        default="",
+        help="for the peer's Spark, e.g. -XX:+UseParallelGC as ours has it",
+    )
     parser.add_argument("--json", type=Path, help="write the figures there, too")
     parser.add_argument("-o", "--option", action="append", default=[], help="name=value for our broker")
     return parser.parse_args()

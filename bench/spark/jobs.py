@@ -2,8 +2,8 @@
 
     python -m bench.spark.jobs '{"side": "comet", ...}'
 
-Prints one JSON line for each measured row. Imports nothing but pyspark and measure.py, so that the peer may run on
-another Spark than ours.
+Prints one JSON line for each measured row. The peer's side imports nothing but pyspark and measure.py, so that it may
+run on another Spark than ours.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ class Plan:
     address: str
     store: str = ""
     jars: str = ""
+    java_options: str = ""
 
 
 class Side:
@@ -96,12 +97,8 @@ def start_spark(plan: Plan) -> Any:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
-        # As cometmq.spark.session() has them.
-        "spark.python.unix.domain.socket.enabled": "true",
-        "spark.python.daemon.module": "cometmq.spark.worker_daemon",
-        "spark.driver.extraJavaOptions": "-Darrow.enable_unsafe_memory_access=true",
         "spark.sql.streaming.numRecentProgressUpdates": str(FLOOR_BATCHES * 2),
-        **({"spark.jars": plan.jars} if plan.jars else {}),
+        **side_settings(plan),
     }
     builder = SparkSession.builder.appName(f"bench-{plan.side}").master("local[2]")
     for name, value in settings.items():
@@ -109,6 +106,16 @@ def start_spark(plan: Plan) -> Any:
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     return spark
+
+
+def side_settings(plan: Plan) -> dict[str, str]:
+    """Each connector as its users have it: ours in the session that we make, the peer's in one of Spark's own."""
+    if plan.side == "comet":
+        from cometmq.spark.sessions import LOCAL_SETTINGS
+
+        return LOCAL_SETTINGS
+    options = {"spark.driver.extraJavaOptions": plan.java_options} if plan.java_options else {}
+    return {"spark.jars": plan.jars, **options}
 
 
 def drain(frame: Any) -> None:

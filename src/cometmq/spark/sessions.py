@@ -20,8 +20,9 @@ LOCAL_SETTINGS = {
     # Between Java and its Python workers: half the system time of TCP, and no open port.
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.python.daemon.module": "cometmq.spark.worker_daemon",
-    # Arrow's checks of every access, a tenth of the time of Java's part of a scan. What comes is of our own making.
-    "spark.driver.extraJavaOptions": "-Darrow.enable_unsafe_memory_access=true",
+    # Without Arrow's checks of every access, a tenth of the time of Java's part of a scan (what comes is of our own
+    # making), and with the collector that costs a scan least: 4.1 us of CPU a row instead of 5.1 with Java's default.
+    "spark.driver.extraJavaOptions": "-Darrow.enable_unsafe_memory_access=true -XX:+UseParallelGC",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
