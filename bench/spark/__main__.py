@@ -126,7 +126,7 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--count", type=int, default=1_000_000)
     parser.add_argument("--size", type=int, default=1024, help="bytes of a body")
-    parser.add_argument("--rounds", type=int, default=5, help="runs of each read; the best counts")
+    parser.add_argument("--rounds", type=int, default=8, help="runs of each read; the best counts")
     parser.add_argument("--no-kafka", action="store_true")
     parser.add_argument("--no-comet", action="store_true")
     parser.add_argument("--kafka-python", default=sys.executable, help="an interpreter with another Spark")
