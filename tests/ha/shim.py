@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import shutil
 import subprocess
 import tempfile
@@ -19,6 +20,7 @@ def unavailable() -> str:
 def library() -> Path:
     source = Path(__file__).with_name("shim.c")
     target = Path(tempfile.mkdtemp(prefix="cometmq-shim-")) / "shim.so"
+    atexit.register(shutil.rmtree, target.parent, ignore_errors=True)
     command = ["cc", "-shared", "-fPIC", "-O2", "-o", str(target), str(source), "-ldl", "-lpthread"]
     subprocess.run(command, check=True, capture_output=True)
     return target
