@@ -1,15 +1,12 @@
 """Message records straight into the buffers of Arrow columns: no Python object per message.
 
 ``decode_columns`` takes pull bodies (or slices of a commit log), picks records by queue offset, topic and tag, and gives
-for every wanted column the bytes of its Arrow buffers::
-
-    int32, int64, timestamp   (data)
-    string, binary            (null_count, validity or None, offsets, data)
-    map<string,string>        (entry_count, offsets, key offsets, key data, value offsets, value data)
+for every wanted column the bytes of its Arrow buffers, in the form that ``arrow_columns`` describes. The Python branch is the
+specification; it goes through ``decode_records``.
 
 Arrow is not imported here; :mod:`cometmq.spark.batches` makes arrays of the buffers. Texts are valid UTF-8 afterwards:
-bytes that are none become U+FFFD, as everywhere else. The layout of a record stands in protocol/record_cy.py. The Python
-branch is the specification; it goes through ``decode_records``. Reads buffers, touches nothing else.
+bytes that are none become U+FFFD, as everywhere else. The layout of a record stands in protocol/record_cy.py. Reads
+buffers, touches nothing else.
 """
 
 # mypy: ignore-errors
@@ -17,14 +14,37 @@ branch is the specification; it goes through ``decode_records``. Reads buffers, 
 
 from __future__ import annotations
 
-import array
-
-from cometmq.errors import LocalProtocolError
 from cometmq.protocol.compression import decompress
-from cometmq.protocol.host import decode_host
 from cometmq.protocol.limits import RECORD_SIZE_MAX
-from cometmq.protocol.properties import decode_properties_bytes, encode_properties
 from cometmq.protocol.record_cy import CUT, IMPOSSIBLE, NOT_ADDING_UP, _bad_record, decode_records
+from cometmq.spark.arrow_columns import (
+    BODY,
+    BODY_CRC,
+    BORN_HOST,
+    BORN_TIMESTAMP,
+    BROKER_NAME,
+    COMMIT_LOG_OFFSET,
+    FLAG,
+    NEEDS_PROPERTIES,
+    OFFSET_MSG_ID,
+    PREPARED_TRANSACTION_OFFSET,
+    PROPERTIES,
+    PROPERTY_COLUMNS,
+    QUEUE_ID,
+    QUEUE_OFFSET,
+    RECONSUME_TIMES,
+    STORE_HOST,
+    STORE_SIZE,
+    STORE_TIMESTAMP,
+    SYS_FLAG,
+    TOPIC,
+    clean_properties,
+    clean_text,
+    column_of,
+    host_text,
+    is_wanted,
+    too_large,
+)
 
 try:
     import cython
@@ -32,21 +52,12 @@ except ModuleNotFoundError:
     from cometmq import _cython as cython
 
 if cython.compiled:
+    from cython.cimports.cometmq.big_endian import get_i32, get_i64
+    from cython.cimports.cometmq.raw_bytes import address_of, at, copied, data_of, empty, is_ascii, zeros
     from cython.cimports.cpython.buffer import Py_buffer, PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-    from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
+    from cython.cimports.cpython.bytes import PyBytes_AS_STRING
     from cython.cimports.cpython.mem import PyMem_Free, PyMem_Malloc, PyMem_Realloc
-    from cython.cimports.libc.string import memcmp, memcpy, memset
-
-# Columns by number; the names stand in columns.py in the same order.
-TOPIC, BROKER_NAME, QUEUE_ID, QUEUE_OFFSET, TAGS, KEYS, BODY, PROPERTIES = range(8)
-BORN_TIMESTAMP, STORE_TIMESTAMP, MSG_ID, RECONSUME_TIMES, SYS_FLAG, COMMIT_LOG_OFFSET = range(8, 14)
-FLAG, BORN_HOST, STORE_HOST, OFFSET_MSG_ID, BODY_CRC, STORE_SIZE, PREPARED_TRANSACTION_OFFSET = range(14, 21)
-
-NEEDS_PROPERTIES = frozenset((TAGS, KEYS, PROPERTIES, MSG_ID))
-COLUMN_SIZE_MAX = 0x7FFFFFFF  # bytes: Arrow's offsets of string and binary have 32 bits
-TIMESTAMP_MS_MAX = 0x7FFFFFFFFFFFFFFF // 1000  # later ones do not fit as microseconds
-
-_PROPERTY_COLUMNS = {TAGS: b"TAGS", KEYS: b"KEYS", MSG_ID: b"UNIQ_KEY"}
+    from cython.cimports.libc.string import memcmp, memcpy
 
 
 def decode_columns(
@@ -65,123 +76,9 @@ def decode_columns(
         message
         for buffer, first, end in pieces
         for message in decode_records(buffer)
-        if first <= message.queue_offset < end and _wanted(message, topics, tags)
+        if first <= message.queue_offset < end and is_wanted(message, topics, tags)
     ]
-    return len(messages), [_column(messages, column, broker_name, inflate) for column in columns]
-
-
-# the specification --------------------------------------------------------------------------------
-
-
-def _wanted(message, topics, tags):
-    if topics is not None and message.topic.encode() not in topics:
-        return False
-    return tags is None or (message.tag or "").encode() in tags
-
-
-def _column(messages, column, broker_name, inflate):
-    if column in _INT32:
-        name = _INT32[column]
-        return (array.array("i", [getattr(message, name) for message in messages]).tobytes(),)
-    if column in _INT64:
-        name = _INT64[column]
-        return (array.array("q", [getattr(message, name) for message in messages]).tobytes(),)
-    if column in _TIMES:
-        name = _TIMES[column]
-        return (array.array("q", [_microseconds(getattr(message, name)) for message in messages]).tobytes(),)
-    if column == PROPERTIES:
-        return _map_column([message.properties for message in messages])
-    return _bytes_column([_value(message, column, broker_name, inflate) for message in messages])
-
-
-_INT32 = {
-    QUEUE_ID: "queue_id",
-    RECONSUME_TIMES: "reconsume_times",
-    SYS_FLAG: "sys_flag",
-    FLAG: "flag",
-    BODY_CRC: "body_crc",
-    STORE_SIZE: "store_size",
-}
-_INT64 = {
-    QUEUE_OFFSET: "queue_offset",
-    COMMIT_LOG_OFFSET: "physical_offset",
-    PREPARED_TRANSACTION_OFFSET: "prepared_transaction_offset",
-}
-_TIMES = {BORN_TIMESTAMP: "born_timestamp_ms", STORE_TIMESTAMP: "store_timestamp_ms"}
-
-
-def _microseconds(value):
-    return max(min(value, TIMESTAMP_MS_MAX), -TIMESTAMP_MS_MAX) * 1000
-
-
-def _value(message, column, broker_name, inflate):
-    if column == BODY:
-        return message.body if inflate else message.stored_body
-    if column == TOPIC:
-        return message.topic.encode()
-    if column == BROKER_NAME:
-        return broker_name.encode()
-    if column == BORN_HOST:
-        return str(message.born_host).encode()
-    if column == STORE_HOST:
-        return str(message.store_host).encode()
-    if column == OFFSET_MSG_ID:
-        return message.offset_msg_id.encode()
-    value = message.properties.get(_PROPERTY_COLUMNS[column].decode())
-    return None if value is None else value.encode()
-
-
-def _bytes_column(values):
-    nulls = values.count(None)
-    offsets = array.array("i", [0])
-    total = 0
-    validity = bytearray((len(values) + 7) // 8) if nulls else None
-    for row, value in enumerate(values):
-        total += len(value or b"")
-        if total > COLUMN_SIZE_MAX:
-            raise _too_large()
-        offsets.append(total)
-        if validity is not None and value is not None:
-            validity[row >> 3] |= 1 << (row & 7)
-    return (
-        nulls,
-        validity and bytes(validity),
-        offsets.tobytes(),
-        b"".join([value or b"" for value in values]),
-    )
-
-
-def _map_column(maps):
-    offsets = array.array("i", [0])
-    keys: list[bytes] = []
-    values: list[bytes] = []
-    for properties in maps:
-        keys += [name.encode() for name in properties]
-        values += [value.encode() for value in properties.values()]
-        offsets.append(len(keys))
-    _, _, key_offsets, key_data = _bytes_column(keys)
-    _, _, value_offsets, value_data = _bytes_column(values)
-    return len(keys), offsets.tobytes(), key_offsets, key_data, value_offsets, value_data
-
-
-def _too_large():
-    return LocalProtocolError(
-        f"A column of one Arrow batch would have more than {COLUMN_SIZE_MAX} bytes; lower pullBatchSize, "
-        "or set decompress=false if bodies are compressed very much."
-    )
-
-
-def _clean_properties(data):
-    """The stored properties with valid UTF-8 and without doubles."""
-    return encode_properties(decode_properties_bytes(data)).encode()
-
-
-def _clean_text(data):
-    return data.decode("utf-8", "replace").encode()
-
-
-def _host_text(data):
-    return str(decode_host(data)).encode()
+    return len(messages), [column_of(messages, column, broker_name, inflate) for column in columns]
 
 
 # the same in C ------------------------------------------------------------------------------------
@@ -210,74 +107,6 @@ if cython.compiled:
     COMPARED_MAX = cython.declare(cython.int, 32)  # properties: beyond this doubles are looked for in Python
     TIME_MAX = cython.declare(cython.longlong, 9223372036854775)
     SIZE_MAX = cython.declare(cython.longlong, 0x7FFFFFFF)
-
-    @cython.cfunc
-    @cython.inline
-    @cython.exceptval(check=False)
-    def _load32(p: cython.p_uchar) -> cython.int:
-        return cython.cast(
-            cython.int,
-            (cython.cast(cython.uint, p[0]) << 24)
-            | (cython.cast(cython.uint, p[1]) << 16)
-            | (cython.cast(cython.uint, p[2]) << 8)
-            | cython.cast(cython.uint, p[3]),
-        )
-
-    @cython.cfunc
-    @cython.inline
-    @cython.exceptval(check=False)
-    def _load64(p: cython.p_uchar) -> cython.longlong:
-        return cython.cast(
-            cython.longlong,
-            (cython.cast(cython.ulonglong, cython.cast(cython.uint, _load32(p))) << 32)
-            | cython.cast(cython.uint, _load32(p + 4)),
-        )
-
-    @cython.cfunc
-    @cython.inline
-    @cython.exceptval(check=False)
-    def _at(address: cython.longlong) -> cython.p_uchar:
-        return cython.cast(
-            cython.p_uchar, cython.cast(cython.p_void, cython.cast(cython.Py_ssize_t, address))
-        )
-
-    @cython.cfunc
-    @cython.inline
-    @cython.exceptval(check=False)
-    def _number(p: cython.p_uchar) -> cython.longlong:
-        return cython.cast(cython.longlong, cython.cast(cython.Py_ssize_t, cython.cast(cython.p_void, p)))
-
-    @cython.cfunc
-    @cython.inline
-    @cython.exceptval(check=False)
-    def _is_ascii(p: cython.p_uchar, size: cython.longlong) -> cython.bint:
-        bits: cython.uchar = 0
-        i: cython.longlong
-        for i in range(size):
-            bits |= p[i]
-        return bits < 0x80
-
-    @cython.cfunc
-    @cython.inline
-    def _copy(p: cython.p_uchar, size: cython.longlong) -> bytes:
-        return PyBytes_FromStringAndSize(cython.cast(cython.p_char, p), size)
-
-    @cython.cfunc
-    @cython.inline
-    def _empty(size: cython.longlong) -> bytes:
-        return PyBytes_FromStringAndSize(cython.NULL, size)
-
-    @cython.cfunc
-    @cython.inline
-    def _blank(size: cython.longlong) -> bytes:
-        target: bytes = _empty(size)
-        memset(_data(target), 0, size)
-        return target
-
-    @cython.cfunc
-    @cython.inline
-    def _data(target: bytes) -> cython.p_uchar:
-        return cython.cast(cython.p_uchar, PyBytes_AS_STRING(target))
 
     @cython.cclass
     class _Rows:
@@ -360,12 +189,12 @@ if cython.compiled:
         while position < end:
             if end - position < 91:
                 raise _bad_record(position, CUT)
-            size = _load32(p + position)
+            size = get_i32(p + position)
             if size < 91 or size > size_max:
                 raise _bad_record(position, IMPOSSIBLE)
             if size > end - position:
                 raise _bad_record(position, CUT)
-            queue_offset = _load64(p + position + 20)
+            queue_offset = get_i64(p + position + 20)
             if not _note(rows, p + position, size):
                 raise _bad_record(position, NOT_ADDING_UP)
             if first_offset <= queue_offset < end_offset:
@@ -376,14 +205,14 @@ if cython.compiled:
     def _note(rows: _Rows, p: cython.p_uchar, size: cython.Py_ssize_t) -> cython.bint:
         """Write the row behind the last one; false if the record's lengths do not add up."""
         row: cython.pointer(cython.longlong) = rows.numbers + rows.count * ROW
-        sys_flag: cython.int = _load32(p + 36)
+        sys_flag: cython.int = get_i32(p + 36)
         born_size: cython.Py_ssize_t = 20 if sys_flag & 0x10 else 8
         store_size: cython.Py_ssize_t = 20 if sys_flag & 0x20 else 8
         tail: cython.Py_ssize_t = 56 + born_size + store_size
         body_start: cython.Py_ssize_t = tail + 16
         if body_start + 3 > size:
             return False
-        body_size: cython.Py_ssize_t = _load32(p + tail + 12)
+        body_size: cython.Py_ssize_t = get_i32(p + tail + 12)
         if body_size < 0 or body_size > size - body_start - 3:
             return False
         body_end: cython.Py_ssize_t = body_start + body_size
@@ -394,12 +223,12 @@ if cython.compiled:
         properties_size: cython.Py_ssize_t = (p[topic_end] << 8) | p[topic_end + 1]
         if properties_size > 32767 or topic_end + 2 + properties_size != size:
             return False
-        row[R_RECORD] = _number(p)
-        row[R_BODY] = _number(p + body_start)
+        row[R_RECORD] = address_of(p)
+        row[R_BODY] = address_of(p + body_start)
         row[R_BODY_SIZE] = body_size
-        row[R_PROPERTIES] = _number(p + topic_end + 2)
+        row[R_PROPERTIES] = address_of(p + topic_end + 2)
         row[R_PROPERTIES_SIZE] = properties_size
-        row[R_TOPIC] = _number(p + body_end + 1)
+        row[R_TOPIC] = address_of(p + body_end + 1)
         row[R_TOPIC_SIZE] = topic_size
         row[R_TAIL] = tail
         row[R_SIZE] = size
@@ -412,35 +241,35 @@ if cython.compiled:
         if not _is_wanted_topic(rows, row):
             return
         if rows.with_properties:
-            if not _is_ascii(_at(row[R_PROPERTIES]), row[R_PROPERTIES_SIZE]):
-                data = _copy(_at(row[R_PROPERTIES]), row[R_PROPERTIES_SIZE])
-                cleaned = _clean_text(data)
+            if not is_ascii(at(row[R_PROPERTIES]), row[R_PROPERTIES_SIZE]):
+                data = copied(at(row[R_PROPERTIES]), row[R_PROPERTIES_SIZE])
+                cleaned = clean_text(data)
                 if cleaned != data:
                     _keep(rows, row, R_PROPERTIES, cleaned)
             _split_properties(rows, row, False)
             if rows.tags is not None and not _has_tag(rows, row):
                 return
             _count_properties(rows, row)
-        if rows.inflate and row[R_BODY_SIZE] > 0 and _load32(_at(row[R_RECORD]) + 36) & 1:
-            body = _copy(_at(row[R_BODY]), row[R_BODY_SIZE])
-            _keep(rows, row, R_BODY, decompress(body, _load32(_at(row[R_RECORD]) + 36)))
+        if rows.inflate and row[R_BODY_SIZE] > 0 and get_i32(at(row[R_RECORD]) + 36) & 1:
+            body = copied(at(row[R_BODY]), row[R_BODY_SIZE])
+            _keep(rows, row, R_BODY, decompress(body, get_i32(at(row[R_RECORD]) + 36)))
         rows.count += 1
 
     @cython.cfunc
     def _is_wanted_topic(rows: _Rows, row: cython.pointer(cython.longlong)) -> cython.bint:
         """Also cleans the text. Most often the topic is that of the record before."""
-        topic: cython.p_uchar = _at(row[R_TOPIC])
+        topic: cython.p_uchar = at(row[R_TOPIC])
         size: cython.longlong = row[R_TOPIC_SIZE]
-        if size == rows.topic_size and memcmp(_at(rows.topic), topic, size) == 0:
+        if size == rows.topic_size and memcmp(at(rows.topic), topic, size) == 0:
             return rows.topic_wanted
-        is_plain: cython.bint = _is_ascii(topic, size)
-        text: bytes = _copy(topic, size)
+        is_plain: cython.bint = is_ascii(topic, size)
+        text: bytes = copied(topic, size)
         if not is_plain:
-            text = _clean_text(text)
+            text = clean_text(text)
             _keep(rows, row, R_TOPIC, text)
         wanted: cython.bint = rows.topics is None or text in rows.topics
         if is_plain:
-            rows.topic = _number(topic)
+            rows.topic = address_of(topic)
             rows.topic_size = size
             rows.topic_wanted = wanted
         return wanted
@@ -448,7 +277,7 @@ if cython.compiled:
     @cython.cfunc
     def _keep(rows: _Rows, row: cython.pointer(cython.longlong), part: cython.int, data: bytes):
         rows.kept.append(data)
-        row[part] = _number(_data(data))
+        row[part] = address_of(data_of(data))
         row[part + 1] = len(data)
 
     @cython.cfunc
@@ -456,12 +285,12 @@ if cython.compiled:
         entry: cython.pointer(cython.longlong) = _find(rows, row, b"TAGS", 4)
         if entry == cython.NULL:
             return b"" in rows.tags
-        return _copy(_at(entry[E_VALUE]), entry[E_VALUE_SIZE]) in rows.tags
+        return copied(at(entry[E_VALUE]), entry[E_VALUE_SIZE]) in rows.tags
 
     @cython.cfunc
     def _split_properties(rows: _Rows, row: cython.pointer(cython.longlong), final: cython.bint):
         """Note the row's properties behind those that count. Doubles are rare: Python rewrites such a row first."""
-        p: cython.p_uchar = _at(row[R_PROPERTIES])
+        p: cython.p_uchar = at(row[R_PROPERTIES])
         end: cython.longlong = row[R_PROPERTIES_SIZE]
         _make_room(rows, end // 3 + 1)  # the least is one byte, the sign, and one byte
         first: cython.pointer(cython.longlong) = rows.entries + rows.entry_count * ENTRY
@@ -479,16 +308,16 @@ if cython.compiled:
                 middle = i
             elif byte == 2:
                 if middle > start and middle + 1 < i:
-                    entry[E_NAME] = _number(p + start)
+                    entry[E_NAME] = address_of(p + start)
                     entry[E_NAME_SIZE] = middle - start
-                    entry[E_VALUE] = _number(p + middle + 1)
+                    entry[E_VALUE] = address_of(p + middle + 1)
                     entry[E_VALUE_SIZE] = i - middle - 1
                     doubled = doubled or (entry - first <= COMPARED_MAX * ENTRY and _is_double(first, entry))
                     entry += ENTRY
                 start = i + 1
                 middle = -1
         if (doubled or entry - first > COMPARED_MAX * ENTRY) and not final:
-            _keep(rows, row, R_PROPERTIES, _clean_properties(_copy(p, end)))
+            _keep(rows, row, R_PROPERTIES, clean_properties(copied(p, end)))
             _split_properties(rows, row, True)
             return
         row[R_ENTRY] = rows.entry_count
@@ -501,11 +330,11 @@ if cython.compiled:
         first: cython.pointer(cython.longlong), entry: cython.pointer(cython.longlong)
     ) -> cython.bint:
         """Whether one of the properties before has the same name."""
-        name: cython.p_uchar = _at(entry[E_NAME])
+        name: cython.p_uchar = at(entry[E_NAME])
         size: cython.longlong = entry[E_NAME_SIZE]
         while first < entry:
-            if first[E_NAME_SIZE] == size and _at(first[E_NAME])[0] == name[0]:
-                if memcmp(_at(first[E_NAME]), name, size) == 0:
+            if first[E_NAME_SIZE] == size and at(first[E_NAME])[0] == name[0]:
+                if memcmp(at(first[E_NAME]), name, size) == 0:
                     return True
             first += ENTRY
         return False
@@ -545,7 +374,7 @@ if cython.compiled:
         entry: cython.pointer(cython.longlong) = rows.entries + row[R_ENTRY] * ENTRY
         i: cython.longlong
         for i in range(row[R_ENTRY_COUNT]):
-            if entry[E_NAME_SIZE] == name_size and memcmp(_at(entry[E_NAME]), name, name_size) == 0:
+            if entry[E_NAME_SIZE] == name_size and memcmp(at(entry[E_NAME]), name, name_size) == 0:
                 return entry
             entry += ENTRY
         return cython.NULL
@@ -586,34 +415,34 @@ if cython.compiled:
             return _offset_ids(rows)
         if column == BORN_HOST or column == STORE_HOST:
             return _hosts(rows, column == STORE_HOST)
-        return _property_values(rows, _PROPERTY_COLUMNS[column])
+        return _property_values(rows, PROPERTY_COLUMNS[column])
 
     @cython.cfunc
     def _int32s(rows: _Rows, position: cython.longlong, from_tail: cython.bint) -> bytes:
-        target: bytes = _empty(rows.count * 4)
-        out: cython.pointer(cython.int) = cython.cast(cython.pointer(cython.int), _data(target))
+        target: bytes = empty(rows.count * 4)
+        out: cython.pointer(cython.int) = cython.cast(cython.pointer(cython.int), data_of(target))
         row: cython.pointer(cython.longlong) = rows.numbers
         i: cython.longlong
         for i in range(rows.count):
-            out[i] = _load32(_at(row[R_RECORD]) + position + (row[R_TAIL] if from_tail else 0))
+            out[i] = get_i32(at(row[R_RECORD]) + position + (row[R_TAIL] if from_tail else 0))
             row += ROW
         return target
 
     @cython.cfunc
     def _int64s(rows: _Rows, position: cython.longlong, from_tail: cython.bint) -> bytes:
-        target: bytes = _empty(rows.count * 8)
-        out: cython.pointer(cython.longlong) = cython.cast(cython.pointer(cython.longlong), _data(target))
+        target: bytes = empty(rows.count * 8)
+        out: cython.pointer(cython.longlong) = cython.cast(cython.pointer(cython.longlong), data_of(target))
         row: cython.pointer(cython.longlong) = rows.numbers
         i: cython.longlong
         for i in range(rows.count):
-            out[i] = _load64(_at(row[R_RECORD]) + position + (row[R_TAIL] if from_tail else 0))
+            out[i] = get_i64(at(row[R_RECORD]) + position + (row[R_TAIL] if from_tail else 0))
             row += ROW
         return target
 
     @cython.cfunc
     def _times(rows: _Rows, stored: cython.bint) -> bytes:
-        target: bytes = _empty(rows.count * 8)
-        out: cython.pointer(cython.longlong) = cython.cast(cython.pointer(cython.longlong), _data(target))
+        target: bytes = empty(rows.count * 8)
+        out: cython.pointer(cython.longlong) = cython.cast(cython.pointer(cython.longlong), data_of(target))
         row: cython.pointer(cython.longlong) = rows.numbers
         i: cython.longlong
         value: cython.longlong
@@ -621,8 +450,8 @@ if cython.compiled:
         for i in range(rows.count):
             position = 40
             if stored:
-                position = 68 if _load32(_at(row[R_RECORD]) + 36) & 0x10 else 56
-            value = _load64(_at(row[R_RECORD]) + position)
+                position = 68 if get_i32(at(row[R_RECORD]) + 36) & 0x10 else 56
+            value = get_i64(at(row[R_RECORD]) + position)
             value = TIME_MAX if value > TIME_MAX else (-TIME_MAX if value < -TIME_MAX else value)
             out[i] = value * 1000
             row += ROW
@@ -631,8 +460,8 @@ if cython.compiled:
     @cython.cfunc
     def _parts(rows: _Rows, part: cython.int) -> tuple:
         """Bodies or topics: the part's address and size stand in the row."""
-        offsets: bytes = _empty((rows.count + 1) * 4)
-        out: cython.pointer(cython.int) = cython.cast(cython.pointer(cython.int), _data(offsets))
+        offsets: bytes = empty((rows.count + 1) * 4)
+        out: cython.pointer(cython.int) = cython.cast(cython.pointer(cython.int), data_of(offsets))
         row: cython.pointer(cython.longlong) = rows.numbers
         total: cython.longlong = 0
         i: cython.longlong
@@ -640,14 +469,14 @@ if cython.compiled:
         for i in range(rows.count):
             total += row[part + 1]
             if total > SIZE_MAX:
-                raise _too_large()
+                raise too_large()
             out[i + 1] = cython.cast(cython.int, total)
             row += ROW
-        data: bytes = _empty(total)
-        target: cython.p_uchar = _data(data)
+        data: bytes = empty(total)
+        target: cython.p_uchar = data_of(data)
         row = rows.numbers
         for i in range(rows.count):
-            memcpy(target + out[i], _at(row[part]), row[part + 1])
+            memcpy(target + out[i], at(row[part]), row[part + 1])
             row += ROW
         return 0, None, offsets, data
 
@@ -655,9 +484,9 @@ if cython.compiled:
     def _constants(rows: _Rows, value: bytes) -> tuple:
         size: cython.longlong = len(value)
         if size * rows.count > SIZE_MAX:
-            raise _too_large()
-        offsets: bytes = _empty((rows.count + 1) * 4)
-        out: cython.pointer(cython.int) = cython.cast(cython.pointer(cython.int), _data(offsets))
+            raise too_large()
+        offsets: bytes = empty((rows.count + 1) * 4)
+        out: cython.pointer(cython.int) = cython.cast(cython.pointer(cython.int), data_of(offsets))
         i: cython.longlong
         for i in range(rows.count + 1):
             out[i] = cython.cast(cython.int, i * size)
@@ -667,13 +496,13 @@ if cython.compiled:
     def _property_values(rows: _Rows, name: bytes) -> tuple:
         name_size: cython.longlong = len(name)
         name_start: cython.p_char = PyBytes_AS_STRING(name)
-        offsets: bytes = _empty((rows.count + 1) * 4)
-        out: cython.pointer(cython.int) = cython.cast(cython.pointer(cython.int), _data(offsets))
-        validity: bytes = _blank((rows.count + 7) // 8)
-        bits: cython.p_uchar = _data(validity)
+        offsets: bytes = empty((rows.count + 1) * 4)
+        out: cython.pointer(cython.int) = cython.cast(cython.pointer(cython.int), data_of(offsets))
+        validity: bytes = zeros((rows.count + 7) // 8)
+        bits: cython.p_uchar = data_of(validity)
         row: cython.pointer(cython.longlong) = rows.numbers
-        data: bytes = _empty(rows.value_bytes)
-        target: cython.p_uchar = _data(data)
+        data: bytes = empty(rows.value_bytes)
+        target: cython.p_uchar = data_of(data)
         total: cython.longlong = 0
         nulls: cython.longlong = 0
         found: cython.pointer(cython.longlong)
@@ -685,7 +514,7 @@ if cython.compiled:
                 nulls += 1
             else:
                 bits[i >> 3] |= 1 << (i & 7)
-                memcpy(target + total, _at(found[E_VALUE]), found[E_VALUE_SIZE])
+                memcpy(target + total, at(found[E_VALUE]), found[E_VALUE_SIZE])
                 total += found[E_VALUE_SIZE]
             out[i + 1] = cython.cast(cython.int, total)
             row += ROW
@@ -695,24 +524,26 @@ if cython.compiled:
     def _maps(rows: _Rows) -> tuple:
         count: cython.longlong = rows.entry_count
         if rows.key_bytes > SIZE_MAX or rows.value_bytes > SIZE_MAX:
-            raise _too_large()
-        offsets: bytes = _empty((rows.count + 1) * 4)
-        key_offsets: bytes = _empty((count + 1) * 4)
-        value_offsets: bytes = _empty((count + 1) * 4)
-        keys: bytes = _empty(rows.key_bytes)
-        values: bytes = _empty(rows.value_bytes)
-        out: cython.pointer(cython.int) = cython.cast(cython.pointer(cython.int), _data(offsets))
-        key_out: cython.pointer(cython.int) = cython.cast(cython.pointer(cython.int), _data(key_offsets))
-        value_out: cython.pointer(cython.int) = cython.cast(cython.pointer(cython.int), _data(value_offsets))
-        key_target: cython.p_uchar = _data(keys)
-        value_target: cython.p_uchar = _data(values)
+            raise too_large()
+        offsets: bytes = empty((rows.count + 1) * 4)
+        key_offsets: bytes = empty((count + 1) * 4)
+        value_offsets: bytes = empty((count + 1) * 4)
+        keys: bytes = empty(rows.key_bytes)
+        values: bytes = empty(rows.value_bytes)
+        out: cython.pointer(cython.int) = cython.cast(cython.pointer(cython.int), data_of(offsets))
+        key_out: cython.pointer(cython.int) = cython.cast(cython.pointer(cython.int), data_of(key_offsets))
+        value_out: cython.pointer(cython.int) = cython.cast(
+            cython.pointer(cython.int), data_of(value_offsets)
+        )
+        key_target: cython.p_uchar = data_of(keys)
+        value_target: cython.p_uchar = data_of(values)
         row: cython.pointer(cython.longlong) = rows.numbers
         entry: cython.pointer(cython.longlong) = rows.entries
         i: cython.longlong
         out[0] = key_out[0] = value_out[0] = 0
         for i in range(count):
-            memcpy(key_target + key_out[i], _at(entry[E_NAME]), entry[E_NAME_SIZE])
-            memcpy(value_target + value_out[i], _at(entry[E_VALUE]), entry[E_VALUE_SIZE])
+            memcpy(key_target + key_out[i], at(entry[E_NAME]), entry[E_NAME_SIZE])
+            memcpy(value_target + value_out[i], at(entry[E_VALUE]), entry[E_VALUE_SIZE])
             key_out[i + 1] = key_out[i] + cython.cast(cython.int, entry[E_NAME_SIZE])
             value_out[i + 1] = value_out[i] + cython.cast(cython.int, entry[E_VALUE_SIZE])
             entry += ENTRY
@@ -723,10 +554,10 @@ if cython.compiled:
 
     @cython.cfunc
     def _offset_ids(rows: _Rows) -> tuple:
-        offsets: bytes = _empty((rows.count + 1) * 4)
-        out: cython.pointer(cython.int) = cython.cast(cython.pointer(cython.int), _data(offsets))
-        data: bytes = _empty(rows.count * 56)
-        target: cython.p_uchar = _data(data)
+        offsets: bytes = empty((rows.count + 1) * 4)
+        out: cython.pointer(cython.int) = cython.cast(cython.pointer(cython.int), data_of(offsets))
+        data: bytes = empty(rows.count * 56)
+        target: cython.p_uchar = data_of(data)
         digits: cython.p_char = b"0123456789ABCDEF"
         row: cython.pointer(cython.longlong) = rows.numbers
         p: cython.p_uchar
@@ -737,8 +568,8 @@ if cython.compiled:
         total: cython.longlong = 0
         out[0] = 0
         for i in range(rows.count):
-            p = _at(row[R_RECORD])
-            size = 20 if _load32(p + 36) & 0x20 else 8
+            p = at(row[R_RECORD])
+            size = 20 if get_i32(p + 36) & 0x20 else 8
             host = p + row[R_TAIL] - size
             for j in range(size + 8):
                 byte: cython.uchar = host[j] if j < size else p[28 + j - size]
@@ -752,8 +583,8 @@ if cython.compiled:
     @cython.cfunc
     def _hosts(rows: _Rows, stored: cython.bint) -> tuple:
         """Addresses as text. They seldom change from one record to the next, so the last text is used again."""
-        offsets: bytes = _empty((rows.count + 1) * 4)
-        out: cython.pointer(cython.int) = cython.cast(cython.pointer(cython.int), _data(offsets))
+        offsets: bytes = empty((rows.count + 1) * 4)
+        out: cython.pointer(cython.int) = cython.cast(cython.pointer(cython.int), data_of(offsets))
         texts: list = []
         last: bytes = b""
         text: bytes = b""
@@ -764,12 +595,12 @@ if cython.compiled:
         i: cython.longlong
         out[0] = 0
         for i in range(rows.count):
-            p = _at(row[R_RECORD])
-            size = 20 if _load32(p + 36) & (0x20 if stored else 0x10) else 8
+            p = at(row[R_RECORD])
+            size = 20 if get_i32(p + 36) & (0x20 if stored else 0x10) else 8
             p += row[R_TAIL] - size if stored else 48
-            if len(last) != size or memcmp(_data(last), p, size) != 0:
-                last = _copy(p, size)
-                text = _host_text(last)
+            if len(last) != size or memcmp(data_of(last), p, size) != 0:
+                last = copied(p, size)
+                text = host_text(last)
             texts.append(text)
             total += len(text)
             out[i + 1] = cython.cast(cython.int, total)

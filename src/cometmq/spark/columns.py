@@ -1,6 +1,6 @@
 """The columns of both sources: names, types, and the subset a reader was asked for.
 
-Names are camelCase, a superset of the old rocketmq-spark connector's. Numbers are those of arrow_cy.
+Names are camelCase, a superset of the old rocketmq-spark connector's. Numbers are those of arrow_columns.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from cometmq.errors import ConfigError
 from cometmq.properties_file import nearest
-from cometmq.spark import arrow_cy
+from cometmq.spark import arrow_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,29 +24,29 @@ class Column(NamedTuple):
 
 
 BASIC = (
-    Column("topic", arrow_cy.TOPIC, "string", False),
-    Column("brokerName", arrow_cy.BROKER_NAME, "string", False),
-    Column("queueId", arrow_cy.QUEUE_ID, "int", False),
-    Column("queueOffset", arrow_cy.QUEUE_OFFSET, "bigint", False),
-    Column("tags", arrow_cy.TAGS, "string", True),
-    Column("keys", arrow_cy.KEYS, "string", True),
-    Column("body", arrow_cy.BODY, "binary", False),
-    Column("properties", arrow_cy.PROPERTIES, "map<string,string>", False),
-    Column("bornTimestamp", arrow_cy.BORN_TIMESTAMP, "timestamp", False),
-    Column("storeTimestamp", arrow_cy.STORE_TIMESTAMP, "timestamp", False),
-    Column("msgId", arrow_cy.MSG_ID, "string", True),
-    Column("reconsumeTimes", arrow_cy.RECONSUME_TIMES, "int", False),
-    Column("sysFlag", arrow_cy.SYS_FLAG, "int", False),
-    Column("commitLogOffset", arrow_cy.COMMIT_LOG_OFFSET, "bigint", False),
+    Column("topic", arrow_columns.TOPIC, "string", False),
+    Column("brokerName", arrow_columns.BROKER_NAME, "string", False),
+    Column("queueId", arrow_columns.QUEUE_ID, "int", False),
+    Column("queueOffset", arrow_columns.QUEUE_OFFSET, "bigint", False),
+    Column("tags", arrow_columns.TAGS, "string", True),
+    Column("keys", arrow_columns.KEYS, "string", True),
+    Column("body", arrow_columns.BODY, "binary", False),
+    Column("properties", arrow_columns.PROPERTIES, "map<string,string>", False),
+    Column("bornTimestamp", arrow_columns.BORN_TIMESTAMP, "timestamp", False),
+    Column("storeTimestamp", arrow_columns.STORE_TIMESTAMP, "timestamp", False),
+    Column("msgId", arrow_columns.MSG_ID, "string", True),
+    Column("reconsumeTimes", arrow_columns.RECONSUME_TIMES, "int", False),
+    Column("sysFlag", arrow_columns.SYS_FLAG, "int", False),
+    Column("commitLogOffset", arrow_columns.COMMIT_LOG_OFFSET, "bigint", False),
 )
 EXTRA = (
-    Column("flag", arrow_cy.FLAG, "int", False),
-    Column("bornHost", arrow_cy.BORN_HOST, "string", False),
-    Column("storeHost", arrow_cy.STORE_HOST, "string", False),
-    Column("offsetMsgId", arrow_cy.OFFSET_MSG_ID, "string", False),
-    Column("bodyCRC", arrow_cy.BODY_CRC, "int", False),
-    Column("storeSize", arrow_cy.STORE_SIZE, "int", False),
-    Column("preparedTransactionOffset", arrow_cy.PREPARED_TRANSACTION_OFFSET, "bigint", False),
+    Column("flag", arrow_columns.FLAG, "int", False),
+    Column("bornHost", arrow_columns.BORN_HOST, "string", False),
+    Column("storeHost", arrow_columns.STORE_HOST, "string", False),
+    Column("offsetMsgId", arrow_columns.OFFSET_MSG_ID, "string", False),
+    Column("bodyCRC", arrow_columns.BODY_CRC, "int", False),
+    Column("storeSize", arrow_columns.STORE_SIZE, "int", False),
+    Column("preparedTransactionOffset", arrow_columns.PREPARED_TRANSACTION_OFFSET, "bigint", False),
 )
 ALL = BASIC + EXTRA
 BY_NAME = {column.name: column for column in ALL}

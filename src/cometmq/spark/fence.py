@@ -135,7 +135,8 @@ class Fence:
 
 def ids_in(reader: RangeReader) -> set[str]:
     """The ids of all messages of some ranges; nothing else of them is decoded."""
-    from cometmq.spark.arrow_cy import MSG_ID, decode_columns
+    from cometmq.spark.arrow_columns import MSG_ID
+    from cometmq.spark.arrow_cy import decode_columns
 
     found: set[str] = set()
     for piece in reader.pieces():
