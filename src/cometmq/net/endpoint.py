@@ -47,6 +47,8 @@ class BatchPath(Protocol):
 OVERLOAD_REMARK = "[OVERLOAD]system busy, start flow control for a while"
 UNKNOWN_CODE = -1  # all unknown codes together, in counters by code
 SCAN_CHUNK_COUNT = 200  # connections looked at in one turn of the loop
+SCAN_COUNT_MIN = 500  # connections looked at in one scan, if there are so many
+SCANS_MAX = 10  # in which all are looked at: limits of time are that much coarser where connections are many
 
 
 @dataclass
@@ -88,6 +90,7 @@ class Endpoint:
         self._idle_ms = idle_ms
         self._tasks: set[asyncio.Task[None]] = set()
         self._scan_timer: asyncio.TimerHandle | None = None
+        self._unscanned: list[Connection] = []
         self._all_closed: asyncio.Event | None = None
 
     # --- called by connections ---
@@ -211,14 +214,19 @@ class Endpoint:
 
     def _scan(self) -> None:
         self.scan_extra()
-        self._scan_chunk(list(self.connections))
+        if not self._unscanned:
+            self._unscanned = list(self.connections)
+        count = max(SCAN_COUNT_MIN, len(self.connections) // SCANS_MAX)
+        due = self._unscanned[-count:]
+        del self._unscanned[-count:]
+        self._scan_chunk(due)
 
     def _scan_chunk(self, left: list[Connection]) -> None:
         """A chunk now, the rest in later turns of the loop: thousands of idle connections delay nobody."""
         now_ms = self.now_ms()
         for connection in left[-SCAN_CHUNK_COUNT:]:
             reason = expiry_reason(connection, now_ms, self.config, self._idle_ms)
-            if reason is None:
+            if reason is None or connection not in self.connections:
                 continue
             if connection.closed:
                 connection.abort()

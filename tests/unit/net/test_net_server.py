@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from raw_peer import ECHO, LARGE, ManualClock, eventually, peer_of, request, serving
 
 from cometmq.errors import BrokerError, ConfigError, ConnectionLost, Timeout
+from cometmq.net import endpoint
 from cometmq.net.config import NetConfig
 from cometmq.net.metrics import CloseReason
 from cometmq.net.server import Connection, Lane, RemotingServer
@@ -385,6 +387,25 @@ def test_idle_connections_are_closed_after_120_seconds(run: Any) -> None:
             assert await silent.ended()  # connected and never said a word
             assert (await active.call(request())).code == 0
             await eventually(lambda: server.metrics.connections_closed[CloseReason.IDLE] == 2)
+
+    run(main())
+
+
+def test_of_many_connections_each_scan_looks_at_some(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        monkeypatch.setattr(endpoint, "SCAN_COUNT_MIN", 2)
+        looked_at: list[int] = []
+        clock = ManualClock()
+        async with serving(config=FAST_SCAN, now_ms=clock) as server, contextlib.AsyncExitStack() as stack:
+            peers = [await stack.enter_async_context(peer_of(server)) for _ in range(7)]
+            for peer in peers:
+                await peer.call(request())
+            server.scan_extra = lambda: looked_at.append(len(server.connections))  # type: ignore[method-assign]
+            clock.now += 120_000
+            for peer in peers:
+                assert await peer.ended()
+            assert server.metrics.connections_closed[CloseReason.IDLE] == 7
+            assert len(set(looked_at)) >= 3  # two or a tenth at a time, not all at once
 
     run(main())
 
