@@ -60,7 +60,7 @@ def test_delta_archive_is_exactly_once_and_compacts(
     assert (done.merged, done.rows) == (4, 100)
     assert bodies() == wanted(100)
     assert verify_archive(root) == []
-    assert replay(spark, broker.name_server, "nowhere", from_archive=root, dry_run=True)["messages"] == 100
+    assert replay(spark, broker.name_server, topic, from_archive=root, dry_run=True)["messages"] == 100
 
     broker.fill(topic, 8, first=100)
     archive(spark, broker.name_server, [topic], root, format="delta")
@@ -91,7 +91,7 @@ def test_compacted_archive_goes_on_and_is_whole(
     assert verify_archive(root) == []
     rows = spark.read.option("basePath", str(root)).parquet(f"{root}/topic=*").collect()
     assert sorted(bytes(row.body) for row in rows) == wanted(108)
-    assert replay(spark, broker.name_server, "nowhere", from_archive=root, dry_run=True)["messages"] == 108
+    assert replay(spark, broker.name_server, topic, from_archive=root, dry_run=True)["messages"] == 108
 
 
 def test_variant_of_any_json(broker: RunningBroker, topic: str, spark: Any, tmp_path: Path) -> None:
@@ -145,4 +145,4 @@ def test_errors_are_sentences(broker: RunningBroker, topic: str, spark: Any, tmp
     assert f"{topic}-none" in str(failure.value)
     broker.fill(topic, 1)
     with pytest.raises(ClientError, match=r"colour.*Spark: UNRESOLVED_COLUMN"), plain_failures():
-        replay(spark, broker.name_server, "nowhere", from_topic=topic, where="colour = 1", dry_run=True)
+        replay(spark, broker.name_server, topic, from_topic=topic, where="colour = 1", dry_run=True)
