@@ -40,12 +40,23 @@ static int (*real_msync)(void *, size_t, int);
 static int (*real_rename)(const char *, const char *), (*real_unlink)(const char *);
 static int (*real_link)(const char *, const char *), (*real_unlinkat)(int, const char *, int);
 
+/* What a process was doing when it was killed: did it get there? */
+static int was_done(const char *line) {
+    char names[2 * LONG_PATH];
+    snprintf(names, sizeof names, "%s", line + 2);
+    char *second = strchr(names, '\t');
+    if (second) *second++ = 0;
+    return *line == 'l' ? second && access(second, F_OK) == 0 : access(names, F_OK) != 0;
+}
+
 static void load_pending(void) {
     char path[LONG_PATH], line[2 * LONG_PATH];
     snprintf(path, sizeof path, "%s.pending", shadow);
     FILE *file = fopen(path, "r");
     while (file && pending_count < PENDING_MAX && fgets(line, sizeof line, file)) {
         line[strcspn(line, "\n")] = 0;
+        if (*line >= 'a' && !was_done(line)) continue;
+        if (*line >= 'a') *line -= 'a' - 'A';
         pending[pending_count++] = strdup(line);
     }
     if (file) fclose(file);
@@ -159,13 +170,15 @@ static void copy_part(const char *path, off_t at, off_t end) {
 
 static void copy_file(const char *path) { copy_part(path, 0, LLONG_MAX); }
 
+/* The process may be killed at any moment, here too. */
 static void save_pending(void) {
-    char path[LONG_PATH];
+    char path[LONG_PATH], next[LONG_PATH];
     snprintf(path, sizeof path, "%s.pending", shadow);
-    FILE *file = fopen(path, "w");
-    if (!file) die(path);
+    snprintf(next, sizeof next, "%s.pending.next", shadow);
+    FILE *file = fopen(next, "w");
+    if (!file) die(next);
     for (int i = 0; i < pending_count; i++) fprintf(file, "%s\n", pending[i]);
-    fclose(file);
+    if (fclose(file) || real_rename(next, path)) die(next);
 }
 
 static void note(char *what) {
