@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
 import shutil
 import statistics
 import subprocess
@@ -287,6 +288,23 @@ def full_page_cache(wanted: bool) -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def awake_processors(wanted: bool) -> Iterator[None]:
+    """Keep the processors of a virtual machine from going to sleep: a loop on each that anything else displaces.
+
+    The host takes a sleeping processor away and may bring it back tens of milliseconds later, for either broker.
+    """
+    loop = "import os; os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))\nwhile True: pass"
+    count = (os.cpu_count() or 1) if wanted else 0
+    loops = [subprocess.Popen([sys.executable, "-c", loop]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for process in loops:
+            process.kill()
+            process.wait()
+
+
 def build_mqload(directory: Path) -> Path | None:
     source = SHARED / "mqload"
     if not source.exists() or shutil.which("go") is None:
@@ -308,6 +326,11 @@ def main() -> int:
         action="store_true",
         help="first let the page cache take all free memory (virtual machines)",
     )
+    parser.add_argument(
+        "--keep-awake",
+        action="store_true",
+        help="keep the processors from going to sleep between messages (virtual machines)",
+    )
     args = parser.parse_args()
     directory = Path(tempfile.mkdtemp(prefix="cometmq-macro-"))
     java = not args.no_java and shutil.which("java") is not None and (SHARED / "java-peer").exists()
@@ -321,7 +344,7 @@ def main() -> int:
         print("No Java peer here: measuring CometMQ alone, without ratios.")
     bench = Bench(directory, mqload, java, args.seconds)
     try:
-        with full_page_cache(args.fill_cache):
+        with full_page_cache(args.fill_cache), awake_processors(args.keep_awake):
             lines: list[str] = []
             for more in measured(bench, args.only, args.rounds):
                 lines += more
@@ -351,7 +374,7 @@ def write(args: argparse.Namespace, lines: list[str]) -> None:
         "# Measured beside the Java broker",
         "",
         f"`python -m bench.macro --rounds {args.rounds} --seconds {args.seconds:g}"
-        f"{' --fill-cache' if args.fill_cache else ''}`, {time.strftime('%Y-%m-%d')}.",
+        f"{' --fill-cache' if args.fill_cache else ''}{' --keep-awake' if args.keep_awake else ''}`, {time.strftime('%Y-%m-%d')}.",
         "rate: messages/s; cpu: microseconds of broker CPU per message; p50, p99, e2e: microseconds. Medians, with the",
         "range over the rounds.",
         "",
