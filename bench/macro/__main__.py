@@ -374,7 +374,8 @@ def write(args: argparse.Namespace, lines: list[str]) -> None:
         "# Measured beside the Java broker",
         "",
         f"`python -m bench.macro --rounds {args.rounds} --seconds {args.seconds:g}"
-        f"{' --fill-cache' if args.fill_cache else ''}{' --keep-awake' if args.keep_awake else ''}`, {time.strftime('%Y-%m-%d')}.",
+        f"{' --fill-cache' if args.fill_cache else ''}{' --keep-awake' if args.keep_awake else ''}`, "
+        f"{time.strftime('%Y-%m-%d')}.",
         "rate: messages/s; cpu: microseconds of broker CPU per message; p50, p99, e2e: microseconds. Medians, with the",
         "range over the rounds.",
         "",
