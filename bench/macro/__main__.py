@@ -292,7 +292,7 @@ def full_page_cache(wanted: bool) -> Iterator[None]:
 def awake_processors(wanted: bool) -> Iterator[None]:
     """Keep the processors of a virtual machine from going to sleep: a loop on each that anything else displaces.
 
-    The host takes a sleeping processor away and may bring it back tens of milliseconds later, for either broker.
+    To wake one costs more than all that either broker does for a message.
     """
     loop = "import os; os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))\nwhile True: pass"
     count = (os.cpu_count() or 1) if wanted else 0

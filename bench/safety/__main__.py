@@ -1,6 +1,6 @@
 """What safety costs on this machine: sends/s, latency and CPU at each level of acknowledgement, with 1 to 3 copies.
 
-    python -m bench.safety                             everything, about four minutes
+    python -m bench.safety                             everything, about six minutes
     python -m bench.safety --copies 2 --seconds 3      one part
     python -m bench.safety --cost                      what a slave costs its master
     python -m bench.safety --follow                    how fast a copy follows (fills 2 GiB)
@@ -86,7 +86,7 @@ def brokers(copies: str, level: str) -> Iterator[Served]:
         with one_broker(settings) as served:
             yield served
     elif copies == "1 + slave":
-        with classic_pair(settings["brokerRole"], settings) as served:
+        with classic_pair(settings) as served:
             yield served
     else:
         with group_of(int(copies), settings) as served:
@@ -117,12 +117,13 @@ def measure(loads: Loads, wanted: str) -> list[dict[str, Any]]:
 
 def measure_all(args: argparse.Namespace, loads: Loads) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    if args.cost or (args.copies == "all" and not args.follow):
-        found["cost"] = cost.measure(loads.wide, args.rounds)
+    everything = args.copies == "all" and not args.cost and not args.follow
+    if args.cost or everything:
+        found["cost"] = cost.measure(loads.wide, LEVELS["leader"], args.rounds)
         print(cost.table(found["cost"]))
     if not args.follow and not args.cost:
         found["levels"] = measure(loads, args.copies)
-    if args.follow or (args.copies == "all" and not args.cost):
+    if args.follow or everything:
         found["following"] = follow(loads.run, args.store_gib, args.rate_mb, 2 * args.seconds)
         print(*(f"{name}: {value:,}" for name, value in found["following"].items()), sep="\n")
     return found

@@ -6,36 +6,29 @@ In turn, because a virtual machine's memory gets slower or faster within a minut
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 from bench.safety.servers import Served, classic_pair, one_broker, with_taker
 
 COST_MAX = 0.30  # of the throughput without a slave
-SETTINGS = {"brokerRole": "ASYNC_MASTER", "flushDiskType": "ASYNC_FLUSH"}  # nobody waits for the slave
 
 Run = Callable[[Served], dict[str, Any]]
-
-
-@contextmanager
-def _pair(settings: dict[str, str]) -> Iterator[Served]:
-    with classic_pair(settings["brokerRole"], settings) as served:
-        yield served
 
 
 CASES: dict[str, Callable[[dict[str, str]], AbstractContextManager[Served]]] = {
     "alone": one_broker,
     "slave elsewhere": with_taker,
-    "slave on the same cores": _pair,
+    "slave on the same cores": classic_pair,
 }
 
 
-def measure(run: Run, rounds: int) -> list[dict[str, Any]]:
+def measure(run: Run, settings: dict[str, str], rounds: int) -> list[dict[str, Any]]:
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in CASES}
     for number in range(rounds):
         for name, start in CASES.items():
-            with start(SETTINGS) as served:
+            with start(settings) as served:
                 found[name].append(run(served))
             print(f"  round {number + 1}, {name}: {found[name][-1]['msgs_per_s']:,.0f} sends/s", flush=True)
     return [_row(name, results) for name, results in found.items()]

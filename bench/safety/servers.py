@@ -44,11 +44,9 @@ def one_broker(settings: dict[str, str]) -> Iterator[Served]:
 
 
 @contextmanager
-def classic_pair(role: str, settings: dict[str, str]) -> Iterator[Served]:
+def classic_pair(settings: dict[str, str]) -> Iterator[Served]:
     """As 4.9 has it: the slave is told where its master is, nobody elects."""
-    with _plain_brokers(
-        [settings | {"brokerRole": role}, settings | {"brokerRole": "SLAVE", "brokerId": "1"}]
-    ) as served:
+    with _plain_brokers([settings, settings | {"brokerRole": "SLAVE", "brokerId": "1"}]) as served:
         yield served
 
 
@@ -58,9 +56,12 @@ def with_taker(settings: dict[str, str]) -> Iterator[Served]:
     with _plain_brokers([settings]) as served:
         host, _, port = served.address.partition(":")
         command = [sys.executable, "-m", "bench.safety.taker", host, str(int(port) + 1)]
-        with subprocess.Popen(command) as taker:
+        taker = subprocess.Popen(command)
+        try:
             yield Served(served.address, served.master_pid, [taker.pid])
+        finally:
             taker.terminate()
+            taker.wait(STOP_LIMIT_S)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from __future__ import annotations
 from asyncio import get_running_loop
 from collections.abc import Callable
 
-GATHER_S = 0.002
+GATHER_S = 0.002  # how much later a follower may have what nobody waits for
 
 
 class Gathering:

@@ -1,7 +1,7 @@
 """The master's side of one slave's connection: what the slave reports, what it is sent.
 
 Theory of operation. Nothing is sent before the first report. From then on ``pump`` writes frames from the mapped
-log until the slave has everything or the transport is full; it runs when the log has grown, when the transport
+log until the slave has everything or the transport is full; it runs then, when the log has grown, when the transport
 drains, and again when one turn was not enough. Pages that a slave far behind needs from disk are read by a thread
 first. Two departures from 4.9: a blank slave is sent the whole log and not only its last file, and a report that
 cannot be true closes the connection and acknowledges nothing. Loop thread only.
