@@ -124,8 +124,8 @@ class Bench:
             and mode in ("send", "pull", "latency", "fanin")
         ):
             command += ["-seconds", str(self.seconds)]
-            if mode == "send":
-                command += ["-warmup", "1"]
+            if mode in ("send", "latency"):
+                command += ["-warmup", "1"]  # ours has just been started
         if mode == "send" and "-busyok" not in rest:
             # A broker whose disk cannot follow refuses: that is no message stored, and no end.
             command += ["-busyok"]

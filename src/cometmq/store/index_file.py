@@ -3,14 +3,12 @@
 The layout stands in ``index_cy``; the set of files of a store is ``index.Index``.
 
 Disk space is allocated before it is touched (a write to a hole of a mapped file on a full disk would kill
-the process): the slots at creation, the entries in chunks ahead of the writer, in a background thread when
-one is given.
+the process): the slots at creation, the entries in chunks ahead of the writer. Their pages are made ready by a
+background thread, when one is given; the writer never waits for it: what is not ready costs it a page fault.
 """
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import logging
 import mmap
 import os
@@ -23,6 +21,7 @@ from typing import Any, NamedTuple
 from cometmq.store.file_ops import FileOps
 from cometmq.store.index_cy import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE, IndexWriter, rebuild_slots
 from cometmq.store.mapped_file import clear_range
+from cometmq.store.populate import GENTLE_STEP, MADV_POPULATE_WRITE, advise
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +32,6 @@ PREPARE_SIZE_MIN = 1 << 20  # bytes; less is not worth a thread
 SYNC_STEP = 256 << 10  # bytes; the writer waits for a page until all pages of the same step are on their way
 
 _HEADER = struct.Struct(">qqqqii")
-_MADV_POPULATE_WRITE = 23
 
 
 def in_thread(job: Callable[[], None]) -> None:
@@ -95,8 +93,8 @@ class IndexFile:
         self._allocated_to = shape.entries_at  # the writer may use this much
         self._ahead_to = 0  # and this much soon, made ready by the background
         self._synced_to = shape.entries_at  # entries before this are on disk; they never change
-        self._preparing = threading.Event()
-        self._preparing.set()
+        self._prepared = threading.Event()  # set while the background has nothing to do
+        self._prepared.set()
         self._prepare(0, shape.entries_at)
 
     @property
@@ -117,7 +115,6 @@ class IndexFile:
         next_entry = self.header.index_count
         if next_entry >= self.shape.index_count_max:
             return False
-        self._preparing.wait()
         self._allocated_to = max(self._allocated_to, self._ahead_to)
         self._allocate(self.shape.entries_at + ENTRY_SIZE * (next_entry + 1))
         self.writer.limit = (self._allocated_to - self.shape.entries_at) // ENTRY_SIZE
@@ -172,7 +169,7 @@ class IndexFile:
 
     def close(self) -> None:
         """Wait for the background and let go; views handed out keep the mapping alive."""
-        self._preparing.wait()
+        self._prepared.wait()
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
@@ -184,36 +181,24 @@ class IndexFile:
             self._allocated_to = end
 
     def _prepare(self, start: int, end: int) -> None:
-        """Allocate and populate [start, end) in the background, if there is one."""
-        if self._submit is None or end - start < PREPARE_SIZE_MIN:
+        """Allocate and populate [start, end) in the background, if there is one and it is free."""
+        if self._submit is None or end - start < PREPARE_SIZE_MIN or not self._prepared.is_set():
             return
-        self._preparing.clear()
+        self._prepared.clear()
         try:
             self._submit(lambda: self._prepare_now(start, end))
         except RuntimeError:  # the background is shutting down
-            self._preparing.set()
+            self._prepared.set()
 
     def _prepare_now(self, start: int, end: int) -> None:
         try:
             os.posix_fallocate(self._descriptor, start, end - start)
-            _populate(self.view, start, end)
             self._ahead_to = end
+            for at in range(
+                start, end, GENTLE_STEP
+            ):  # one call for all would keep a processor for 20 ms and more
+                advise(self.view, at, min(at + GENTLE_STEP, end), MADV_POPULATE_WRITE)
         except OSError as error:
             log.warning("index file %s: no room ahead (%s)", self.path, error.strerror)
         finally:
-            self._preparing.set()
-
-
-def _populate(view: memoryview, start: int, end: int) -> None:
-    """Give view[start:end] its page frames now, in one call without the interpreter lock (Linux 5.14)."""
-    page = mmap.PAGESIZE
-    anchor = ctypes.c_char.from_buffer(view)
-    address = ctypes.addressof(anchor)
-    first = start - start % page
-    with contextlib.suppress(AttributeError, OSError):
-        _libc().madvise(ctypes.c_void_p(address + first), ctypes.c_size_t(end - first), _MADV_POPULATE_WRITE)
-    del anchor
-
-
-def _libc() -> ctypes.CDLL:
-    return ctypes.CDLL(None, use_errno=True)
+            self._prepared.set()

@@ -148,10 +148,10 @@ class Preparer:
         return allocated + size
 
     def _writes_little(self, physical_offset: int) -> bool:
-        """By the time that the writer took since it was heard of last; of one that begins nothing is known."""
+        """By the time that the writer took since it was heard of last; one that begins is not fast yet."""
         heard, now = self._heard, self._clock()
         self._heard = (physical_offset, now)
-        return heard is not None and physical_offset - heard[0] < (now - heard[1]) * GENTLE_BYTES_PER_S
+        return heard is None or physical_offset - heard[0] < (now - heard[1]) * GENTLE_BYTES_PER_S
 
     def _populate(
         self, start: int, view: memoryview, position: int, target: int, gently: bool = False
@@ -191,6 +191,9 @@ def create_log_file(directory: Path, start: int, file_size: int, ops: FileOps) -
         allocated = min(ALLOCATION_STEP, file_size)
         ops.allocate(descriptor, 0, allocated)
         mapped = mmap.mmap(descriptor, file_size)
+        mapped.madvise(
+            MADV_RANDOM, 0, min(GENTLE_STEP, file_size)
+        )  # a writer that is here first meets one page
     except BaseException:
         ops.unlink(path)
         raise

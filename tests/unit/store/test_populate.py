@@ -76,7 +76,7 @@ def test_pages_ahead_of_a_writer_that_begins_are_ready(log: Log, steps: list[int
     log.writer_at(0)
     wait_for(lambda: sum(steps) == AHEAD_SIZE)
     assert log.ready(0, AHEAD_SIZE)
-    assert steps == [AHEAD_SIZE]
+    assert set(steps) == {GENTLE_STEP}  # it is not fast yet
     log.close()
 
 
