@@ -3,10 +3,12 @@
     python -m bench.spark [--count 1000000] [--size 1024] [--no-kafka] [--json FILE]
 
 Each side has a fresh broker and a fresh Spark (local, two cores; ours with the settings of cometmq.spark.session(),
-the peer's with Spark's own) and does the same: write ``count`` rows (sink),
-read them back into nothing (batch read), run micro-batches of 100 rows (floor: the median). Ours also scans the
-store. CPU is that of Spark (JVM and Python workers) and of the broker, a row. Needs cometmq[spark]; the Kafka side
-needs Java and Maven and takes its jars from Maven Central once (of the connector the last that is there: 4.2.0).
+the peer's with Spark's own) and does the same: write ``count`` rows (sink), read them back into nothing (batch read),
+run micro-batches of 100 rows (floor: the median). Ours also scans the store. Both sides live at the same time and take
+turns, row by row and round by round, because the speed of a shared machine changes within a minute; the figures are
+medians of the rounds after the first ones, in which Java still compiles. CPU is that of Spark (JVM and Python workers)
+and of the broker, a row. Needs cometmq[spark]; the Kafka side needs Java and Maven and takes its jars from Maven
+Central once (of the connector the last that is there: 4.2.0).
 """
 
 from __future__ import annotations
@@ -18,12 +20,16 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from bench.spark import peers
-from bench.spark.measure import Measure
+from bench.spark.measure import Measure, middle
 
 TOPICS = ("bench", "bench-warm")
+READS = ("batch read", "batch read, 2 columns", "store scan")
+COMPILING_ROUNDS = 4  # of each read; not counted
 # What a row of ours is held against: the row of Kafka's, and the least ratio (of times: the greatest).
 BARS = {
     "batch read": ("batch read", 1.5),
@@ -33,27 +39,44 @@ BARS = {
 }
 
 
-def run_jobs(python: str, plan: dict[str, object]) -> list[Measure]:
-    """The jobs of one side, in their own process; progress goes to stderr."""
-    from cometmq.spark.java import find_java
+class Jobs:
+    """The jobs of one side, in their own process."""
 
-    environment = os.environ | {
-        "JAVA_HOME": str(find_java().home),
-        "PYSPARK_PYTHON": python,
-        "PYSPARK_DRIVER_PYTHON": python,
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "PYTHONPATH": str(peers.REPOSITORY),
-    }
-    command = [python, "-m", "bench.spark.jobs", json.dumps(plan)]
-    found: list[Measure] = []
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        for line in process.stdout:
-            found.append(Measure(**json.loads(line)))
-            print(f"  {plan['side']}: {described(found[-1])}", file=sys.stderr, flush=True)
-    if process.returncode:
-        raise SystemExit(f"the jobs of {plan['side']} failed")
-    return found
+    def __init__(self, python: str, plan: dict[str, object]) -> None:
+        from cometmq.spark.java import find_java
+
+        environment = os.environ | {
+            "JAVA_HOME": str(find_java().home),
+            "PYSPARK_PYTHON": python,
+            "PYSPARK_DRIVER_PYTHON": python,
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "PYTHONPATH": str(peers.REPOSITORY),
+        }
+        self.side = str(plan["side"])
+        self._process = subprocess.Popen(
+            [python, "-m", "bench.spark.jobs", json.dumps(plan)],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, row: str) -> Measure:
+        """One job; progress goes to stderr."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(row + "\n")
+        self._process.stdin.flush()
+        answer = self._process.stdout.readline()
+        if not answer:
+            raise SystemExit(f"the jobs of {self.side} failed")
+        measure = Measure(**json.loads(answer))
+        print(f"  {self.side:<6} {described(measure)}", file=sys.stderr, flush=True)
+        return measure
+
+    def close(self) -> None:
+        """Its standard input ends, and so does it."""
+        self._process.communicate()
 
 
 def plan_of(args: argparse.Namespace, side: str, running: peers.Running, jars: str = "") -> dict[str, object]:
@@ -61,7 +84,6 @@ def plan_of(args: argparse.Namespace, side: str, running: peers.Running, jars: s
         "side": side,
         "count": args.count,
         "size": args.size,
-        "rounds": args.rounds,
         "broker_pid": running.pid,
         "topic": TOPICS[0],
         "warm_topic": TOPICS[1],
@@ -72,16 +94,38 @@ def plan_of(args: argparse.Namespace, side: str, running: peers.Running, jars: s
     }
 
 
-def measure_comet(args: argparse.Namespace, directory: Path) -> list[Measure]:
+@contextmanager
+def comet(args: argparse.Namespace, directory: Path) -> Iterator[Jobs]:
     with peers.comet(directory / "comet", TOPICS, *args.option) as running:
-        return run_jobs(sys.executable, plan_of(args, "comet", running))
+        jobs = Jobs(sys.executable, plan_of(args, "comet", running))
+        try:
+            yield jobs
+        finally:
+            jobs.close()
 
 
-def measure_kafka(args: argparse.Namespace, directory: Path) -> list[Measure]:
+@contextmanager
+def kafka(args: argparse.Namespace, directory: Path) -> Iterator[Jobs]:
     broker, connector = peers.fetch_jars()
     jars = ",".join(str(path) for path in sorted(connector.glob("*.jar")))
     with peers.kafka(directory / "kafka", broker, TOPICS) as running:
-        return run_jobs(args.kafka_python, plan_of(args, "kafka", running, jars))
+        jobs = Jobs(args.kafka_python, plan_of(args, "kafka", running, jars))
+        try:
+            yield jobs
+        finally:
+            jobs.close()
+
+
+def measured(sides: list[Jobs], rounds: int) -> list[Measure]:
+    """The sink once (it fills the topic that is read), the reads in turn, the floor once."""
+    found = [side.run("sink") for side in sides]
+    reads: dict[tuple[str, str], list[Measure]] = {}
+    for _ in range(COMPILING_ROUNDS + rounds):
+        for side in sides:
+            for row in READS if side.side == "comet" else READS[:1]:
+                reads.setdefault((side.side, row), []).append(side.run(row))
+    found += [middle(measures[COMPILING_ROUNDS:]) for measures in reads.values()]
+    return found + [side.run("micro-batch floor") for side in sides]
 
 
 def described(measure: Measure) -> str:
@@ -126,7 +170,7 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--count", type=int, default=1_000_000)
     parser.add_argument("--size", type=int, default=1024, help="bytes of a body")
-    parser.add_argument("--rounds", type=int, default=8, help="runs of each read; the best counts")
+    parser.add_argument("--rounds", type=int, default=8, help="runs of each read that count")
     parser.add_argument("--no-kafka", action="store_true")
     parser.add_argument("--no-comet", action="store_true")
     parser.add_argument("--kafka-python", default=sys.executable, help="an interpreter with another Spark")
@@ -142,15 +186,16 @@ def arguments() -> argparse.Namespace:
 
 def main() -> None:
     args, began = arguments(), time.monotonic()
-    measures: list[Measure] = []
-    with tempfile.TemporaryDirectory(prefix="cometmq-bench-") as directory:
+    with tempfile.TemporaryDirectory(prefix="cometmq-bench-") as directory, ExitStack() as stack:
+        sides: list[Jobs] = []
         if not args.no_comet:
-            measures += measure_comet(args, Path(directory))
+            sides.append(stack.enter_context(comet(args, Path(directory))))
         if not args.no_kafka:
             try:
-                measures += measure_kafka(args, Path(directory))
+                sides.append(stack.enter_context(kafka(args, Path(directory))))
             except peers.Unavailable as reason:
                 print(f"without Kafka: {reason}", file=sys.stderr)
+        measures = measured(sides, args.rounds)
     print(table(measures))
     print(f"\n{args.count} rows of {args.size} bytes, {time.monotonic() - began:.0f} s")
     if args.json:

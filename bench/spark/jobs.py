@@ -2,8 +2,8 @@
 
     python -m bench.spark.jobs '{"side": "comet", ...}'
 
-Prints one JSON line for each measured row. The peer's side imports nothing but pyspark and measure.py, so that it may
-run on another Spark than ours.
+Reads names of jobs, a line each, runs them and answers each with a JSON line. The peer's side imports nothing but
+pyspark and measure.py, so that it may run on another Spark than ours.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import json
 import statistics
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from bench.spark.measure import Measure, best, measured
+from bench.spark.measure import Measure, measured
 
 WARM_ROWS = 20_000
 FLOOR_BATCHES = 60
@@ -32,7 +32,6 @@ class Plan:
     side: str
     count: int
     size: int
-    rounds: int
     broker_pid: int
     topic: str
     warm_topic: str
@@ -122,10 +121,6 @@ def drain(frame: Any) -> None:
     frame.write.format("noop").mode("overwrite").save()
 
 
-def repeated(plan: Plan, row: str, action: Callable[[], Any]) -> Measure:
-    return best([measured(row, plan.side, plan.count, plan.broker_pid, action) for _ in range(plan.rounds)])
-
-
 def sink(side: Side) -> Measure:
     """Fills the topic that the other rows read, so it runs once; a smaller one before it loads classes."""
     plan = side.plan
@@ -171,26 +166,32 @@ def wait_for_batches(query: Any) -> None:
         time.sleep(0.2)
 
 
-def jobs(side: Side) -> Iterator[Measure]:
+def jobs(side: Side) -> dict[str, Callable[[], Measure]]:
+    """What can be asked for, by name."""
     plan, read = side.plan, side.spark.read
-    yield sink(side)
-    drain(side.reader(read, plan.warm_topic).load())
-    yield repeated(plan, "batch read", lambda: drain(side.reader(read, plan.topic).load()))
-    if isinstance(side, Comet):
-        narrow = "queueOffset long, body binary"
-        load = side.reader(side.spark.read, plan.topic).schema(narrow).load
-        yield repeated(plan, "batch read, 2 columns", lambda: drain(load()))
-        scan = side.spark.read.format("rocketmq-store").option("subscribe", plan.topic)
-        yield repeated(plan, "store scan", lambda: drain(scan.load(plan.store)))
-    yield floor(side)
+
+    def reading(row: str, load: Callable[[], Any]) -> tuple[str, Callable[[], Measure]]:
+        return row, lambda: measured(row, plan.side, plan.count, plan.broker_pid, lambda: drain(load()))
+
+    narrow = side.reader(side.spark.read, plan.topic).schema("queueOffset long, body binary")
+    scan = side.spark.read.format("rocketmq-store").option("subscribe", plan.topic)
+    return dict(
+        (
+            ("sink", lambda: sink(side)),
+            reading("batch read", side.reader(read, plan.topic).load),
+            reading("batch read, 2 columns", narrow.load),
+            reading("store scan", lambda: scan.load(plan.store)),
+            ("micro-batch floor", lambda: floor(side)),
+        )
+    )
 
 
 def main() -> None:
     plan = Plan(**json.loads(sys.argv[1]))
     spark = start_spark(plan)
-    side = (Comet if plan.side == "comet" else Kafka)(spark, plan)
-    for measure in jobs(side):
-        print(json.dumps(measure.to_json()), flush=True)
+    known = jobs((Comet if plan.side == "comet" else Kafka)(spark, plan))
+    for name in sys.stdin:
+        print(json.dumps(known[name.strip()]().to_json()), flush=True)
     spark.stop()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import statistics
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -71,6 +72,8 @@ def measured(row: str, side: str, count: int, broker_pid: int, action: Callable[
     )
 
 
-def best(measures: list[Measure]) -> Measure:
-    """The run with the highest rate: what disturbs a run only slows it down."""
-    return max(measures, key=lambda measure: measure.rows_per_s)
+def middle(measures: list[Measure]) -> Measure:
+    """Medians of several runs of one row, of each figure by itself."""
+    figures = ("rows_per_s", "spark_cpu_us", "broker_cpu_us", "batch_ms")
+    medians = {name: statistics.median(getattr(measure, name) for measure in measures) for name in figures}
+    return Measure(measures[0].row, measures[0].side, **medians)
