@@ -201,11 +201,11 @@ class CommitLog:
         starts: list[int] = []
         for entry in newest_first:
             if starts and is_unborn(entry) and not any(map(self._begins_with_data, starts)):
-                # A loss of power took its length and left a file that was made ahead, behind it. Nothing in them was
-                # ever flushed; with zeros in it, recovery finds the end of the log there.
+                # A loss of power took its length and left a file that was made ahead, behind it (ours are synced with
+                # their length, others' may not be). With zeros in it, recovery finds the end of the log there.
                 os.truncate(entry.path, self.file_size)
                 starts.append(int(entry.name))
-            elif not remove_unborn(entry):
+            elif starts or not remove_unborn(entry):
                 starts.append(self._check_entry(entry))
         self.files = [
             MappedFile(self.directory / f"{start:020d}", start, self.file_size, self.open_files)

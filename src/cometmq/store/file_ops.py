@@ -40,6 +40,10 @@ class FileOps:
         """Have real blocks on disk: writing a hole of a mapped file on a full disk kills the process."""
         os.posix_fallocate(descriptor, start, size)
 
+    def sync_length(self, descriptor: int) -> None:
+        """Length and blocks of a new file to disk; it has no data yet."""
+        os.fdatasync(descriptor)
+
     def sync(self, descriptor: int) -> None:
         """Data of one file to disk, dirty mapped pages included; releases the interpreter lock."""
         os.fdatasync(descriptor)

@@ -183,13 +183,18 @@ class Preparer:
 
 
 def create_log_file(directory: Path, start: int, file_size: int, ops: FileOps) -> PreparedFile:
-    """Make a commit log file whose first part has blocks on disk; its name is on disk too. Raises OSError."""
+    """Make a commit log file whose first part has blocks on disk, as are its length and its name. Raises OSError.
+
+    What is written to it later may reach the disk at any time, in any order: if a power loss then took its length, it
+    would be a hole in the log, with messages behind it.
+    """
     path = directory / f"{start:020d}"
     ops.unlink(path)  # whatever may be left there is not part of the log
     descriptor = ops.create(path, file_size)
     try:
         allocated = min(ALLOCATION_STEP, file_size)
         ops.allocate(descriptor, 0, allocated)
+        ops.sync_length(descriptor)
         mapped = mmap.mmap(descriptor, file_size)
         mapped.madvise(
             MADV_RANDOM, 0, min(GENTLE_STEP, file_size)

@@ -108,3 +108,20 @@ def test_what_the_writer_wrote_stays(log: Log, steps: list[int]) -> None:
     wait_for(lambda: sum(steps) == AHEAD_SIZE + (1 << 20))
     assert bytes(log.view[start : start + 5]) == b"hello"
     log.close()
+
+
+def test_a_new_file_has_its_length_on_disk_before_its_name(tmp_path: Path) -> None:
+    calls: list[str] = []
+
+    class Watched(FileOps):
+        def sync_length(self, descriptor: int) -> None:
+            assert os.fstat(descriptor).st_size == FILE_SIZE
+            calls.append("length")
+            super().sync_length(descriptor)
+
+        def sync_directory(self, path: Path | str) -> None:
+            calls.append("name")
+            super().sync_directory(path)
+
+    populate.create_log_file(tmp_path, 0, FILE_SIZE, Watched()).mapped.close()
+    assert calls == ["length", "name"]
