@@ -135,6 +135,48 @@ def test_pull_is_limited_in_bytes_but_gives_at_least_one_message(run: Any, tmp_p
     run(main())
 
 
+def test_pull_that_names_its_bytes_gets_them_up_to_a_limit(run: Any, tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running_broker(tmp_path) as (_, client):
+            for _ in range(5):
+                await client.send("TopicA", b"x" * 250_000)
+            counts = {
+                asked: [len(await client.messages("TopicA", 0, max_msg_bytes=asked)) for _ in range(2)]
+                for asked in (-1, 0, 1, 300_000, 800_000, 1 << 30, None)
+            }
+            assert counts == {
+                -1: [1, 1],
+                0: [1, 1],
+                1: [1, 1],
+                300_000: [1, 1],
+                800_000: [3, 3],
+                1 << 30: [4, 4],
+                None: [1, 1],
+            }
+            request = RemotingCommand.request(
+                RequestCode.PULL_MESSAGE, pull_header("TopicA", 0, max_msg_bytes=800_000)
+            )
+            request.serialize_type = SerializeType.ROCKETMQ  # the long way
+            response = await client.client.invoke(client.address, request)
+            assert len(decode_records(response.body)) == 3
+
+    run(main())
+
+
+def test_pull_that_names_its_bytes_keeps_to_the_configured_limit(run: Any, tmp_path: Path) -> None:
+    async def main() -> None:
+        settings = {
+            "max_transfer_bytes_on_message_in_memory": 600_000,
+            "configured": {"max_transfer_bytes_on_message_in_memory"},
+        }
+        async with running_broker(tmp_path, **settings) as (_, client):
+            for _ in range(4):
+                await client.send("TopicA", b"x" * 250_000)
+            assert len(await client.messages("TopicA", 0, max_msg_bytes=1 << 20)) == 2
+
+    run(main())
+
+
 def test_pull_body_is_the_records_as_stored_in_both_header_encodings(run: Any, tmp_path: Path) -> None:
     async def main() -> None:
         async with running_broker(tmp_path) as (_, client):

@@ -41,6 +41,9 @@ LISTEN_PORT_DEFAULT = 10911
 FAST_PORT_DISTANCE = 2
 HA_PORT_DISTANCE = 1
 PULL_COUNT_MAX = 1024  # messages; our own limit where maxTransferCountOnMessageInMemory was not configured
+PULL_BYTES_MAX = (
+    1 << 20
+)  # the same for maxTransferBytesOnMessageInMemory and pulls that name their maxMsgBytes
 REGISTER_PERIOD_MS_MIN = 10_000
 REGISTER_PERIOD_MS_MAX = 60_000
 DISK_RATIO_PROPERTIES = {
@@ -388,6 +391,12 @@ class BrokerConfig(StoreSettings, ServerSettings):
         if "max_transfer_count_on_message_in_memory" in self.configured:
             return self.max_transfer_count_on_message_in_memory
         return PULL_COUNT_MAX
+
+    def pull_bytes(self, asked: int) -> int:
+        """Bytes per pull that names how many it wants: up to the configured limit, else up to 1 MiB."""
+        if "max_transfer_bytes_on_message_in_memory" in self.configured:
+            return min(asked, self.max_transfer_bytes_on_message_in_memory)
+        return min(asked, PULL_BYTES_MAX)
 
     @property
     def nameservers(self) -> list[str]:

@@ -103,7 +103,7 @@ class PlainPulls:
 
     def answer(self, plan: PullPlan, queue_offset: int, opaque: int) -> bytes | None:
         """The frame with the messages, None if it has to be made the long way; ``answers`` tells of it."""
-        limits, count_max = self._limits, plan.terms.max_msg_nums
+        limits, count_max, size_max = self._limits, plan.terms.max_msg_nums, plan.terms.max_msg_bytes
         if count_max > limits.max_transfer_count_on_message_in_memory:
             count_max = limits.max_transfer_count_on_message_in_memory
         if count_max < 1:
@@ -118,7 +118,9 @@ class PlainPulls:
             opaque,
             plan.group.broker_id if self._broker.config.slave_read_enable else 0,
             count_max,
-            limits.max_transfer_bytes_on_message_in_memory,
+            limits.max_transfer_bytes_on_message_in_memory
+            if size_max is None
+            else self._broker.config.pull_bytes(size_max),
             found.entries,
             found.entries_start,
             found.file.buffer(),

@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 
 FILTERED_STEP = 1024  # offsets of a cursor when the broker filters
 GROW_AFTER = 32  # full answers in a row before a larger step is tried
+ANSWER_SIZE = 1 << 20  # bytes that a pull asks for, about a batch; a 4.9 broker gives 256 KiB
 EMPTY_ANSWERS = (
     ResponseCode.PULL_NOT_FOUND,
     ResponseCode.PULL_RETRY_IMMEDIATELY,
@@ -82,6 +83,7 @@ class RangeReader:
         self._timeout_s = options.pull_timeout_ms / 1000
         self._step = FILTERED_STEP if options.is_filtered else 0  # 0: not known yet
         self._full_answers = 0
+        self._met_limit = False  # answers were shorter than asked for: the step is about right
         self._failures = 0
         self._use_slave: set[str] = set()  # brokers that suggest it
         self._no_slave: set[str] = set()  # brokers whose slave lags or fails
@@ -130,6 +132,7 @@ class RangeReader:
             subscription=options.tags if options.sql92 is None else options.sql92,
             sub_version=0,
             expression_type=None if options.sql92 is None else "SQL92",
+            max_msg_bytes=ANSWER_SIZE,
         )
         cursor.opaque = cursor.link.post(RemotingCommand.request(RequestCode.PULL_MESSAGE, header))
 
@@ -239,11 +242,12 @@ class RangeReader:
                 cursor.end = cursor.position
         elif count < cursor.asked:
             self._step = max((self._step + count) // 2, 1)
-            self._full_answers = 0
+            self._full_answers, self._met_limit = 0, True
         else:
             self._full_answers += 1
             if self._full_answers >= GROW_AFTER:
-                self._step = min(self._step * 2, self._options.pull_batch_size)
+                larger = self._step * 2 if not self._met_limit else self._step + self._step // 8 + 1
+                self._step = min(larger, self._options.pull_batch_size)
                 self._full_answers = 0
 
     def _follow(self, broker: str, broker_id: int) -> None:

@@ -186,7 +186,7 @@ class QueueReader:
             config.max_transfer_bytes_on_message_in_disk,
         )
         if max_bytes is not None:
-            memory_bytes = min(max_bytes, memory_bytes)
+            memory_bytes = max_bytes
             disk_bytes = min(max_bytes, disk_bytes)
         return Limits(
             max_count,

@@ -233,12 +233,13 @@ class Pulls:
         store = self._broker.store
         if not store.readable:
             return None
-        count = terms.max_msg_nums
+        count, size = terms.max_msg_nums, terms.max_msg_bytes
         return store.get(
             terms.topic,
             terms.queue_id,
             queue_offset,
             count if count > 0 else 1,
+            max_bytes=None if size is None else self._broker.config.pull_bytes(size),
             filter=message_filter,
             warmed=warmed,
         )

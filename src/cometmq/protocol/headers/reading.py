@@ -22,6 +22,9 @@ class PullMessageHeader(Header, kw_only=True):
     sub_version: Int64 = wire(name="subVersion")
     expression_type: str | None = wire(name="expressionType", default=None)
     broker_name: str | None = wire(name="bname", default=None)
+    max_msg_bytes: Int32 | None = wire(
+        name="maxMsgBytes", default=None
+    )  # a field of RocketMQ 5; 4.9 ignores it
 
 
 class PullMessageResponseHeader(Header, kw_only=True):
