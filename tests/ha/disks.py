@@ -148,12 +148,21 @@ def failed_sync(path_part: str, *, master: bool) -> Fault:
         assert isinstance(group, FailingDisks)
         victim = await trial.master() if master else random.choice(await trial.followers())
         trial.note(f"EIO from a sync of {path_part}, replica {victim}")
-        group.fail_sync(victim, path_part)
-        await trial.control.until(lambda: _ended(group, victim), "the end of the broker whose disk failed")
+        await trial.control.until(
+            lambda: _ended_by_failing(group, victim, path_part), "the end of the broker whose disk failed"
+        )
+        group.trigger(victim).unlink(missing_ok=True)
         assert group.processes[victim].returncode == EXIT_FAILED
         await trial.recovered()
 
     return fault
+
+
+async def _ended_by_failing(group: FailingDisks, victim: int, path_part: str) -> bool:
+    """One failure may meet a file that is only being made, which is then made again: every sync fails from now on."""
+    if group.alive(victim) and not group.trigger(victim).exists():
+        group.fail_sync(victim, path_part)
+    return not group.alive(victim)
 
 
 async def failed_vote(trial: Trial) -> None:
