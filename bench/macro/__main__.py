@@ -25,6 +25,7 @@ from typing import Any
 
 from bench.macro import lives
 from bench.macro.servers import Broker, Comet, Java, drop_pages, wait_for_port
+from bench.page_cache import PageCache
 
 ROOT = Path(__file__).parents[2]
 SHARED = ROOT.parent / "shared" / "bench"
@@ -107,8 +108,9 @@ def figures_of(result: dict[str, Any], row: Row) -> dict[str, float]:
 
 
 class Bench:
-    def __init__(self, directory: Path, mqload: Path, java: bool, seconds: float) -> None:
+    def __init__(self, directory: Path, mqload: Path, java: bool, seconds: float, cache: PageCache) -> None:
         self.directory = directory
+        self.cache = cache
         self.mqload = mqload
         self.java = java
         self.seconds = seconds
@@ -162,6 +164,7 @@ class Bench:
                 peers.insert(0, Java(self.directory / "java", SHARED / "java-peer"))
             for broker in peers:
                 broker.wipe()
+                self.cache.fill()
                 try:
                     figures = life.measure(broker, self.mqload, self.load)
                 finally:
@@ -193,8 +196,8 @@ class Bench:
         found: dict[str, list[dict[str, float]]] = {}
         for number in range(rounds):
             for broker in self.brokers(row):
+                self.cache.fill()
                 if isinstance(broker, Comet):
-                    broker.wipe()
                     broker.start()
                     wait_for_port(broker.port)
                 try:
@@ -271,24 +274,6 @@ def _said(reached: bool) -> str:
 
 
 @contextlib.contextmanager
-def full_page_cache(wanted: bool) -> Iterator[None]:
-    """Let the page cache hold all free memory, as it does on a machine that has been up for a while.
-
-    A virtual machine gets a page from its host when it touches it for the first time, at ten times the cost of all
-    that a broker does with it; once the cache is full, pages are used again. The file must stay: its pages would
-    go back to the host with it.
-    """
-    with tempfile.NamedTemporaryFile(prefix="cometmq-cache-") as file:
-        if wanted:
-            print("  filling the page cache", flush=True)
-            free = int(Path("/proc/meminfo").read_text().split("MemFree:")[1].split()[0]) * 1024
-            file.truncate(free)
-            while file.read(16 << 20):
-                pass
-        yield
-
-
-@contextlib.contextmanager
 def awake_processors(wanted: bool) -> Iterator[None]:
     """Keep the processors of a virtual machine from going to sleep: a loop on each that anything else displaces.
 
@@ -324,7 +309,7 @@ def main() -> int:
     parser.add_argument(
         "--fill-cache",
         action="store_true",
-        help="first let the page cache take all free memory (virtual machines)",
+        help="before each round let the page cache take all free memory (virtual machines)",
     )
     parser.add_argument(
         "--keep-awake",
@@ -342,9 +327,10 @@ def main() -> int:
         return 1
     if not java:
         print("No Java peer here: measuring CometMQ alone, without ratios.")
-    bench = Bench(directory, mqload, java, args.seconds)
+    cache = PageCache(args.fill_cache)
+    bench = Bench(directory, mqload, java, args.seconds, cache)
     try:
-        with full_page_cache(args.fill_cache), awake_processors(args.keep_awake):
+        with cache, awake_processors(args.keep_awake):
             lines: list[str] = []
             for more in measured(bench, args.only, args.rounds):
                 lines += more

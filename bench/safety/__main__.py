@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bench.macro.__main__ import full_page_cache
+from bench.page_cache import PageCache
 from bench.safety import cost
 from bench.safety.following import follow
 from bench.safety.servers import Served, classic_pair, cpu_seconds, group_of, one_broker
@@ -104,10 +104,11 @@ def line(cells: list[object]) -> str:
     return "| " + " | ".join(f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in cells) + " |"
 
 
-def measure(loads: Loads, wanted: str) -> list[dict[str, Any]]:
+def measure(loads: Loads, wanted: str, cache: PageCache) -> list[dict[str, Any]]:
     rows = []
     print(line(list(HEADINGS)), "|" + "---|" * len(HEADINGS), sep="\n", flush=True)
     for copies, level in cases(wanted):
+        cache.fill()
         with brokers(copies, level) as served:
             row: dict[str, Any] = {"copies": copies, "level": level, **loads.figures(served)}
         rows.append(row)
@@ -115,15 +116,16 @@ def measure(loads: Loads, wanted: str) -> list[dict[str, Any]]:
     return rows
 
 
-def measure_all(args: argparse.Namespace, loads: Loads) -> dict[str, Any]:
+def measure_all(args: argparse.Namespace, loads: Loads, cache: PageCache) -> dict[str, Any]:
     found: dict[str, Any] = {}
     everything = args.copies == "all" and not args.cost and not args.follow
     if args.cost or everything:
-        found["cost"] = cost.measure(loads.wide, LEVELS["leader"], args.rounds)
+        found["cost"] = cost.measure(loads.wide, LEVELS["leader"], args.rounds, cache)
         print(cost.table(found["cost"]))
     if not args.follow and not args.cost:
-        found["levels"] = measure(loads, args.copies)
+        found["levels"] = measure(loads, args.copies, cache)
     if args.follow or everything:
+        cache.fill()
         found["following"] = follow(loads.run, args.store_gib, args.rate_mb, 2 * args.seconds)
         print(*(f"{name}: {value:,}" for name, value in found["following"].items()), sep="\n")
     return found
@@ -149,13 +151,13 @@ def main() -> int:
     parser.add_argument(
         "--fill-cache",
         action="store_true",
-        help="first let the page cache take all free memory (virtual machines)",
+        help="before each round let the page cache take all free memory (virtual machines)",
     )
     args = parser.parse_args()
     if args.mqload is None:
         parser.error("no mqload on the path; say where it is with --mqload")
-    with full_page_cache(args.fill_cache):
-        found = measure_all(args, Loads(args.mqload, args.seconds))
+    with PageCache(args.fill_cache) as cache:
+        found = measure_all(args, Loads(args.mqload, args.seconds), cache)
     if args.json:
         args.json.write_text(json.dumps(found, indent=1) + "\n")
     return 0

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
+from bench.page_cache import PageCache
 from bench.safety.servers import Served, classic_pair, one_broker, with_taker
 
 COST_MAX = 0.30  # of the throughput without a slave
@@ -24,10 +25,11 @@ CASES: dict[str, Callable[[dict[str, str]], AbstractContextManager[Served]]] = {
 }
 
 
-def measure(run: Run, settings: dict[str, str], rounds: int) -> list[dict[str, Any]]:
+def measure(run: Run, settings: dict[str, str], rounds: int, cache: PageCache) -> list[dict[str, Any]]:
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in CASES}
     for number in range(rounds):
         for name, start in CASES.items():
+            cache.fill()
             with start(settings) as served:
                 found[name].append(run(served))
             print(f"  round {number + 1}, {name}: {found[name][-1]['msgs_per_s']:,.0f} sends/s", flush=True)

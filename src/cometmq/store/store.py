@@ -283,8 +283,8 @@ class MessageStore:
             self.on_append()
         return end_offset
 
-    def append_raw(self, physical_offset: int, data: Buffer) -> int:
-        """A replica's append: bytes of the master's log at exactly this offset; the new end offset.
+    def append_raw(self, physical_offset: int, *parts: Buffer) -> int:
+        """A replica's append: parts of the master's log, one behind the other from this offset; the new end offset.
 
         Records may be cut; they are dispatched when they are complete.
         """
@@ -293,10 +293,11 @@ class MessageStore:
             raise StoreError("The commit log cannot be synced at present: no more bytes are taken.")
         if end and end != physical_offset:
             raise StoreError(f"The log ends at {end}, but bytes for {physical_offset} came from the master.")
-        view = memoryview(data)
-        while len(view):
-            view = view[self.commit_log.write_raw(physical_offset, view) :]
-            physical_offset = self.commit_log.end_offset
+        for part in parts:
+            view = memoryview(part)
+            while len(view):
+                view = view[self.commit_log.write_raw(physical_offset, view) :]
+                physical_offset = self.commit_log.end_offset
         self.dispatch.run()
         self._tell_replication()
         return self.commit_log.end_offset

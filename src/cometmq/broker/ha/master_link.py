@@ -61,33 +61,36 @@ class MasterLink(asyncio.BufferedProtocol):
         self.heard_s = self._loop.time()
         before = self._store.max_physical_offset
         try:
-            for piece in self._frames.feed(self._buffer[:nbytes]):
-                self._take(piece)
+            self._take(list(self._frames.feed(self._buffer[:nbytes])))
         except CometMQError as error:
             self.close(str(error))
             return
         if self._store.max_physical_offset != before:
             self.report()
 
-    def _take(self, piece: Piece) -> None:
-        self._check_continues(piece)
-        self.master_offset = piece.physical_offset + len(piece.data)
-        if piece.data:
-            self._store.append_raw(piece.physical_offset, piece.data)
-            self.bytes_received += len(piece.data)
-
-    def _check_continues(self, piece: Piece) -> None:
-        """The store must not take bytes elsewhere than at its end; an empty one could begin anywhere."""
+    def _take(self, pieces: list[Piece]) -> None:
+        """All at once: what one read brought enters the queues together."""
+        if not pieces:
+            return  # the begin of a frame's head
         end = self._store.max_physical_offset
+        for physical_offset, data in pieces:
+            self._check_continues(physical_offset, end)
+            end = physical_offset + len(data)
+            self.bytes_received += len(data)
+        self.master_offset = end
+        self._store.append_raw(pieces[0].physical_offset, *(data for _, data in pieces))
+
+    def _check_continues(self, physical_offset: int, end: int) -> None:
+        """The store must not take bytes elsewhere than at its end; an empty one could begin anywhere."""
         if end:
-            fits = piece.physical_offset == end
+            fits = physical_offset == end
         elif self._first_report:
-            fits = piece.physical_offset == self._first_report
+            fits = physical_offset == self._first_report
         else:
-            fits = piece.physical_offset % self._store.config.mapped_file_size_commit_log == 0
+            fits = physical_offset % self._store.config.mapped_file_size_commit_log == 0
         if not fits:
             raise RemoteProtocolError(
-                f"The master sends offset {piece.physical_offset}, but our log ends at {end}: the two logs have "
+                f"The master sends offset {physical_offset}, but our log ends at {end}: the two logs have "
                 "parted, or mappedFileSizeCommitLog differs; a slave begins again with an empty store."
             )
 
