@@ -2,8 +2,9 @@
 
 The log is the truth. `Expected` is a dispatcher whose queues live in memory; it is fed a range of the log, and what it
 would enter is compared with what stands in the files. Recovery does so with all it walks through after a crash, tags
-codes included. A pull that meets an entry which does not point to its record has the range between the nearest
-true neighbours looked at (`mend`).
+codes included; the index gets the keys of that range on the way, and what the queues do not have yet is noted. A pull
+that meets an entry which does not point to its record has the range between the nearest true neighbours looked at
+(`mend`).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from cometmq.protocol.names import SCHEDULE_TOPIC
 from cometmq.store.commit_log import CommitLog
@@ -18,6 +20,7 @@ from cometmq.store.config import StoreConfig
 from cometmq.store.consume_queue import ENTRY, ConsumeQueue, QueueEntry
 from cometmq.store.consume_queue_ext import is_address
 from cometmq.store.dispatch_cy import QueueTail, TopicQueues
+from cometmq.store.index import Index
 from cometmq.store.mapped_file import OpenFiles
 from cometmq.store.queue_scan_cy import BLANK_SIZE_FIELD, ENTRY_SIZE, Home, is_record_of
 from cometmq.store.queue_table import QueueTable
@@ -60,7 +63,7 @@ class QueueRepair:
             queue.lenient = True  # an additional queue (multi-dispatch): other queues' records belong here
             return True
         for start, end in self._where_to_look(queue, queue_offset):
-            self._compare_range(start, end, only=queue)
+            self._compare_range(Expected(self._config, self._table, only=queue), start, end)
             if self.is_true(queue, queue_offset):
                 return True
         if standing >= 0 and not quiet:
@@ -145,22 +148,30 @@ class QueueRepair:
 
     # Ranges
 
-    def compare(self, start: int, end: int) -> int:
-        """Compare all entries that the records of a range give with the files; how many were wrong."""
-        before = self.mended
-        while start < end and (file := self._log.file_at(start)) is not None:
-            walked = self._compare_range(start, min(end, file.end, start + STEP_SIZE))
-            start = walked if walked > start else file.end  # nothing more in this file
-        return self.mended - before
+    def compare(self, start: int, end: int, index: Index | None) -> Compared:
+        """Compare all entries that the records of a range give with the files, and correct those that are wrong.
 
-    def _compare_range(self, start: int, end: int, only: ConsumeQueue | None = None) -> int:
+        The index gets the keys of all of them.
+        """
+        mended, first_missing = 0, None
+        while start < end and (file := self._log.file_at(start)) is not None:
+            expected = Expected(self._config, self._table, only=None, index=index)
+            walked = self._compare_range(expected, start, min(end, file.end, start + STEP_SIZE))
+            start = walked if walked > start else file.end  # nothing more in this file
+            mended += expected.mended
+            if first_missing is None:
+                first_missing = min(expected.missing, default=None)
+            if expected.record_count:
+                self._table.last_store_timestamp_ms = expected.last_store_timestamp_ms
+        return Compared(mended, end if first_missing is None else first_missing)
+
+    def _compare_range(self, expected: Expected, start: int, end: int) -> int:
         """The records of a range within one file; the offset after the last one looked at."""
         file = self._log.file_at(start)
         if file is None:
             return start
         at = start - file.start
         scan = scan_records(file.buffer(), at, end - file.start, file.start, False, file.size)
-        expected = Expected(self._config, self._table, only=only)
         expected.dispatch(file.buffer(), at, scan.end, file.start)
         for queue in expected.queues():
             queue.compare_chunk()
@@ -168,17 +179,30 @@ class QueueRepair:
         return file.start + scan.end
 
 
+class Compared(NamedTuple):
+    mended: int  # entries
+    first_missing: int  # physical offset of the first record that its queue does not have
+
+
 class Expected(QueueTable):
     """What a range of the log gives the queues; compared with the real ones, which are corrected."""
 
-    def __init__(self, config: StoreConfig, real: QueueTable, *, only: ConsumeQueue | None) -> None:
+    def __init__(
+        self,
+        config: StoreConfig,
+        real: QueueTable,
+        *,
+        only: ConsumeQueue | None,
+        index: Index | None = None,
+    ) -> None:
         # Without extension units, which would be written: an entry may hold the tags code itself.
         config = dataclasses.replace(
             config, enable_consume_queue_ext=False, enable_multi_dispatch=True, enable_lmq=True
         )
         super().__init__(config, OpenFiles(1), real.delay_levels)
-        self.index = None
+        self.index = index
         self.mended = 0
+        self.missing: list[int] = []  # physical offsets of records that are not in their queues
         self._real = real
         self._only = only
 
@@ -195,6 +219,7 @@ class Expected(QueueTable):
 
     def _compare(self, expected: ExpectedQueue, start: int, entries: memoryview) -> None:
         queue = self._real.find(expected.name.topic, expected.name.queue_id)
+        self._note_missing(entries, queue.max_physical_offset if queue is not None else 0)
         if queue is None:
             return
         position = max(start, queue.first_start)
@@ -205,9 +230,16 @@ class Expected(QueueTable):
             view, at, end = found
             size = min(end - at, start + len(entries) - position)
             wanted = entries[position - start : position - start + size]
-            if view[at : at + size] != wanted:
+            if bytes(view[at : at + size]) != bytes(wanted):  # views are compared one number at a time
                 self._mend(queue, position // ENTRY_SIZE, view[at : at + size], wanted)
             position += size
+
+    def _note_missing(self, entries: memoryview, known_end: int) -> None:
+        """The first of these entries whose record lies behind what its queue knows: dispatch would enter it."""
+        physical_offset, size, _ = ENTRY.unpack_from(entries, len(entries) - ENTRY_SIZE)
+        if physical_offset + size > known_end:
+            unknown = (at for at, size, _ in ENTRY.iter_unpack(entries) if at + size > known_end)
+            self.missing.append(next(unknown))
 
     def _mend(self, queue: ConsumeQueue, queue_offset: int, found: memoryview, wanted: memoryview) -> None:
         pairs = zip(ENTRY.iter_unpack(found), ENTRY.iter_unpack(wanted), strict=True)

@@ -11,10 +11,11 @@ Theory of operation. The commit log is the truth; queues and index follow from i
    the original only moves positions and can find the old bytes valid again after a later stop.
 4. The last entry of every queue must point to a record of that queue; a damaged one is made anew, entries left
    over by such a cut of the original are dropped here.
-5. What the queues do not have is dispatched: from Q on after an orderly stop, from the start of the walk after a
-   crash, in any case from the first entry that a queue has lost. Both know what they have, so dispatching more than
-   needed is harmless.
-6. After a crash, what the queues had is compared with what the walked part of the log gives them, and corrected.
+5. After a crash, what the queues have is compared with what the walked part of the log gives them, and corrected; the
+   index gets the keys of that part.
+6. What the queues do not have is dispatched: from Q on after an orderly stop, from the first record that was missing in
+   the comparison after a crash, in any case from the first entry that a queue has lost. Queues and index know what
+   they have, so dispatching more than needed is harmless.
 """
 
 from __future__ import annotations
@@ -113,13 +114,15 @@ class Recovery:
         self._cut(end, queues_end)
         self._rewrite_doubtful()
         self._sync_log(first)
-        walk_again = self._check_tails() > 0 or not self.report.clean
-        dispatch_from = self.log.files[first].start if walk_again else max(queues_end, self.log.min_offset)
+        walk_start = self.report.walk_start
+        some_cut = self._check_tails() > 0
+        if not self.report.clean:
+            dispatch_from = self._compare_queues(walk_start, end)
+        else:
+            dispatch_from = walk_start if some_cut else max(queues_end, self.log.min_offset)
         self.dispatch(min(self._losses.dispatch_from(dispatch_from), end))
         if self.config.rebuild_queues_from_log and (again_from := self._losses.late()) is not None:
             self.dispatch(again_from)
-        if not self.report.clean:
-            self._compare_queues(self.log.files[first].start, min(queues_end, end))
         self.correct_min_offsets()
 
     def _begin_anew(self) -> None:
@@ -269,10 +272,12 @@ class Recovery:
             total += cut
         return total
 
-    def _compare_queues(self, start: int, end: int) -> None:
-        mended = self._repair.compare(start, end)
-        if mended:
-            self._note(f"{mended} damaged queue entries were made anew from the log")
+    def _compare_queues(self, start: int, end: int) -> int:
+        """Correct what the queues have; the physical offset of the first record that they do not have."""
+        compared = self._repair.compare(start, end, self.index)
+        if compared.mended:
+            self._note(f"{compared.mended} damaged queue entries were made anew from the log")
+        return compared.first_missing
 
     def _mend_tail(self, queue: ConsumeQueue) -> bool:
         """Was the last entry of a queue damaged, rather than left over? Then it is as it should be again."""

@@ -255,4 +255,4 @@ def test_directories_of_new_queues_are_synced_with_those_above_before_the_checkp
         synced.clear()
         assert store.put(message("two")).ok
         assert store._queue_flusher.flush_all()
-        assert set(synced) == {"consumequeue/T/0"}
+        assert set(synced) - {"commitlog"} == {"consumequeue/T/0"}  # the next log file may be made meanwhile
