@@ -101,8 +101,7 @@ def figures_of(result: dict[str, Any], row: Row) -> dict[str, float]:
     if end_to_end:
         figures["e2e p50"], figures["e2e p99"] = end_to_end["p50"], end_to_end["p99"]
     if row.arguments.startswith("fanin"):
-        grown = broker.get("rss_anon_mb", 0) - broker.get("rss_anon_mb_before", 0)
-        figures["kB each"] = round(grown * 1024 / 5000, 2)
+        figures["kB each"] = extra["anon_kb_per_conn"]
     figures["other cores"] = (result.get("machine") or {}).get("other_cores", 0.0)
     return figures
 
@@ -126,7 +125,7 @@ class Bench:
             and mode in ("send", "pull", "latency", "fanin")
         ):
             command += ["-seconds", str(self.seconds)]
-            if mode in ("send", "latency"):
+            if mode in ("send", "latency", "fanin"):
                 command += ["-warmup", "1"]  # ours has just been started
         if mode == "send" and "-busyok" not in rest:
             # A broker whose disk cannot follow refuses: that is no message stored, and no end.
