@@ -1,8 +1,8 @@
 """``ha/sums``: checksums of a replica's log, by which bits that flip on its disk are noticed at the next start.
 
 The format of the log has a CRC for the body of a message only; topic, queue, offset and properties have none. What is
-confirmed and on disk is summed up piece by piece, about once a second. A wrong piece, and all behind it, is copied
-anew from the master, as after any other damage.
+confirmed and on disk is summed up piece by piece, about once a second (for what is younger see tail_sums). A wrong
+piece, and all behind it, is copied anew from the master, as after any other damage.
 
     8  start    8  end    4  CRC-32 of the log between them    4  CRC-32 of the 20 bytes before
 
@@ -82,7 +82,7 @@ class LogSums:
         self.pieces += pieces
         descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         try:
-            os.write(descriptor, b"".join(map(_encode, pieces)))
+            os.write(descriptor, b"".join(map(encode_piece, pieces)))
         finally:
             os.close(descriptor)
 
@@ -100,10 +100,9 @@ class LogSums:
             return
         pieces: list[Piece] = []
         for at in range(0, len(data) - RECORD_SIZE + 1, RECORD_SIZE):
-            body = data[at : at + _PIECE.size]
-            if _CRC.unpack_from(data, at + _PIECE.size)[0] != zlib.crc32(body):
+            piece = decode_piece(data[at : at + RECORD_SIZE])
+            if piece is None:
                 break
-            piece = Piece(*_PIECE.unpack(body))
             if pieces and piece.start != pieces[-1].end:
                 pieces = []
             pieces.append(piece)
@@ -113,7 +112,7 @@ class LogSums:
 
     def _save(self) -> None:
         beside = self._path.with_name(self._path.name + ".new")
-        beside.write_bytes(b"".join(map(_encode, self.pieces)))
+        beside.write_bytes(b"".join(map(encode_piece, self.pieces)))
         os.replace(beside, self._path)
 
 
@@ -145,6 +144,12 @@ def _is_right(piece: Piece, read: ReadLog) -> bool:
     return part is None or len(part) != piece.end - piece.start or zlib.crc32(part) == piece.crc
 
 
-def _encode(piece: Piece) -> bytes:
+def encode_piece(piece: Piece) -> bytes:
     body = _PIECE.pack(*piece)
     return body + _CRC.pack(zlib.crc32(body))
+
+
+def decode_piece(data: bytes) -> Piece | None:
+    """None if these bytes are no piece."""
+    body = data[: _PIECE.size]
+    return Piece(*_PIECE.unpack(body)) if _CRC.unpack_from(data, _PIECE.size)[0] == zlib.crc32(body) else None

@@ -25,6 +25,7 @@ from cometmq.broker.ha.peers import Peers
 from cometmq.broker.ha.replica import Replica, Standing
 from cometmq.broker.ha.replica_log import StoreLog
 from cometmq.broker.ha.replica_state import ReplicaRole, ReplicaTimes
+from cometmq.broker.ha.tail_sums import TailSums
 from cometmq.broker.ha.truncation import Truncation
 from cometmq.clock import boot_ms
 from cometmq.controller.session import ControllerSession, GroupSnapshot, ReplicaIdentity, ReplicaStatus
@@ -85,6 +86,7 @@ class Member:
         self._store = store
         self._roles = roles
         self._sums = LogSums(files.directory / "sums")
+        self._tail_sums = TailSums(files.directory / "tail-sums", files.session.boot_id)
         self._on_cut = on_cut
         truncation = Truncation(files.directory / "truncate.intent", store, files.epochs, self._log_was_cut)
         redone = truncation.finish_last()
@@ -122,17 +124,23 @@ class Member:
 
     def _cut_damage(self) -> bool:
         """Bits have flipped in the log since it was written: what is behind them has to be copied."""
-        wrong = self._sums.first_wrong(self._store.read_log)
+        read = self._store.read_log
+        found = (self._sums.first_wrong(read), self._tail_sums.first_wrong(read))
+        wrong = min((offset for offset in found if offset is not None), default=None)
         if wrong is not None:
             log.error(
                 "event=LOG_DAMAGED the log is not what it was from offset=%d on; it is cut there", wrong
             )
             self._store.truncate(wrong)
-        self._sums.cut(self._store.max_physical_offset)
+        self._sums_were_cut()
         return wrong is not None
 
-    def _log_was_cut(self) -> None:
+    def _sums_were_cut(self) -> None:
         self._sums.cut(self._store.max_physical_offset)
+        self._tail_sums.begin(self._store.max_physical_offset)
+
+    def _log_was_cut(self) -> None:
+        self._sums_were_cut()
         self._on_cut()
 
     # -- life -----------------------------------------------------------------------------------------------------
@@ -313,6 +321,7 @@ class Member:
 
     def _log_grew(self) -> None:
         """Inside an append."""
+        self._tail_sums.grew(self._store.read_log, self._store.max_physical_offset)
         if self.core.role is ReplicaRole.MASTER:
             self._gathering.grew()
 
