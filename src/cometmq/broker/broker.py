@@ -379,6 +379,7 @@ class Broker:
         server, fast_server = self.server, self.fast_server
         self.server = self.fast_server = None
         self.held_pulls.stop()
+        self.pulls.stop()
         await asyncio.gather(server.stop(STOP_GRACE_MS), fast_server.stop(STOP_GRACE_MS))
         self.periodic.stop()
         await self.replication.stop()

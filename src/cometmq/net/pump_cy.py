@@ -87,7 +87,7 @@ class Pump:
         now_ms = endpoint.now_ms()
         self._in_turn = True
         try:
-            for fd, event in self._ready():
+            for fd, event in self._epoll.poll(0, LINKS_PER_TURN):
                 link = self._links.get(fd)
                 if link is None:
                     continue  # closed by one before it
@@ -101,16 +101,6 @@ class Pump:
         finally:
             self._in_turn = False
             self._finish(batch)
-
-    @cython.cfunc
-    def _ready(self) -> object:
-        """Sockets and what they are ready for. The only one of a set that is ready need not be asked for."""
-        link: Link
-        if len(self._links) == 1:
-            for link in self._links.values():
-                if link._events == READABLE:
-                    return [(link._fd, READABLE)]
-        return self._epoll.poll(0, LINKS_PER_TURN)
 
     @cython.cfunc
     def _finish(self, batch) -> object:

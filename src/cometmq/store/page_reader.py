@@ -6,7 +6,9 @@ notice it. The views are kept here until it is done with them: the mappings stay
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sys
 import threading
 from array import array
 from collections import deque
@@ -14,6 +16,7 @@ from collections import deque
 from cometmq.store.residency_cy import JOB, job_of, read_jobs
 
 PARTS_MAX = 8  # that wait at a time; more is left to those who will want them
+READER_NICENESS = 10
 
 
 class PageReader:
@@ -57,6 +60,7 @@ class PageReader:
         self._thread.start()
 
     def _run(self, source: int) -> None:
+        step_back()
         read_jobs(source, self._done)
         os.close(source)
 
@@ -68,3 +72,10 @@ class PageReader:
             self._thread = None
         self._parts.clear()
         self._taken_back = self._done[0]
+
+
+def step_back() -> None:
+    """In a thread that reads for consumers far behind and has no lock that the loop needs: the loop comes first."""
+    if sys.platform == "linux":  # elsewhere a thread has no niceness of its own
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), READER_NICENESS)

@@ -24,7 +24,7 @@ if cython.compiled:
     from cython.cimports.cpython.buffer import Py_buffer, PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
     from cython.cimports.libc.errno import EINTR, errno
     from cython.cimports.posix.mman import MADV_WILLNEED, madvise, mincore
-    from cython.cimports.posix.unistd import read
+    from cython.cimports.posix.unistd import read, write
 
 PAGE_SIZE = mmap.PAGESIZE
 MADV_POPULATE_READ = cython.declare(cython.int, 22)  # Linux 5.14
@@ -69,14 +69,19 @@ def job_of(part: memoryview) -> tuple[int, int]:
     return ctypes.addressof(anchor), len(part)
 
 
-def read_jobs(descriptor: int, done: object) -> None:
-    """For a thread: read in what is written to a pipe, until that is closed. `done` (array of 'q') counts the jobs."""
+def read_jobs(descriptor: int, done: object, answers: int = -1) -> None:
+    """For a thread: read in what is written to a pipe, until that is closed. `done` (array of 'q') counts the jobs.
+
+    For each job a byte is written to the pipe `answers`, if there is one.
+    """
     if cython.compiled:
-        _read_jobs_compiled(descriptor, done, PAGE_SIZE)
+        _read_jobs_compiled(descriptor, done, PAGE_SIZE, answers)
         return
     while len(job := os.read(descriptor, JOB.size)) == JOB.size:
         _read_range_slowly(*JOB.unpack(job))
         done[0] += 1
+        if answers >= 0:
+            os.write(answers, b"\0")
 
 
 def _read_range_slowly(address: int, size: int) -> None:
@@ -143,7 +148,9 @@ def _read_in_compiled(part: object, page_size: cython.size_t) -> object:
 
 
 @cython.cfunc
-def _read_jobs_compiled(descriptor: cython.int, done: object, page_size: cython.size_t) -> object:
+def _read_jobs_compiled(
+    descriptor: cython.int, done: object, page_size: cython.size_t, answers: cython.int
+) -> object:
     view: Py_buffer
     job: cython.ulonglong[2]
     count: cython.p_longlong
@@ -156,6 +163,8 @@ def _read_jobs_compiled(descriptor: cython.int, done: object, page_size: cython.
             if size == 16:
                 _read_range(job[0] - job[0] % page_size, job[0] + job[1], page_size)
                 count[0] += 1
+                if answers >= 0:
+                    write(answers, job, 1)
             elif size >= 0 or errno != EINTR:
                 break
     PyBuffer_Release(cython.address(view))

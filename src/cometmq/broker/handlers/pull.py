@@ -11,11 +11,11 @@ Event loop only.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from typing import TYPE_CHECKING
 
+from cometmq.broker.cold_reads import ColdReads
 from cometmq.broker.flow_control import OVERLOAD
 from cometmq.broker.held_pulls import HeldPull
 from cometmq.broker.plain_pulls import PlainPulls
@@ -113,7 +113,11 @@ class Pulls:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._plain = PlainPulls(broker)
-        self._warming: set[asyncio.Future[None]] = set()
+        self._cold_reads = ColdReads()
+
+    def stop(self) -> None:
+        """Before the store is closed: its pages may be on their way."""
+        self._cold_reads.stop()
 
     def pull_message(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
         header = PullMessageHeader.decode(command.ext_fields)
@@ -334,14 +338,7 @@ class Pulls:
     def _read_in(
         self, pull: Pull, accepted: Accepted, result: GetResult, queue_offset: int, rounds: int
     ) -> None:
-        warming = asyncio.get_running_loop().run_in_executor(None, self._broker.store.warm, result)
-        self._warming.add(warming)
-
-        def done(future: asyncio.Future[None]) -> None:
-            self._warming.discard(future)
-            if future.exception() is not None:
-                log.error("cold read failed topic=%s", pull.terms.topic, exc_info=future.exception())
-                return
+        def done() -> None:
             found = self._get(pull.terms, queue_offset, accepted.filter, warmed=rounds <= 1)
             if found is None:
                 self._send(pull, pull.response(ResponseCode.SYSTEM_ERROR, "store getMessage return null"))
@@ -351,7 +348,7 @@ class Pulls:
                 code = ResponseCode.SUCCESS if found.count else response_code(found, pull.queue_offset)
                 self._answer(pull, accepted, found, code)
 
-        warming.add_done_callback(done)
+        self._cold_reads.read(result.cold_parts, done)
 
     def _count(self, pull: Pull, result: GetResult) -> None:
         if result.count:
