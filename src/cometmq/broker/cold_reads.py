@@ -86,7 +86,7 @@ class _Lane:
         for _ in os.read(self._answers, JOBS_TOLD_MAX):
             _, done = self._told.popleft()
             if done is not None:
-                done()
+                self._loop.call_soon(done)  # if it raises the others are told all the same
         self._tell()
 
     def stop(self) -> None:
