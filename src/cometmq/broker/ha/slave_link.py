@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 TURN_SIZE_MAX = 1 << 20  # bytes sent in one turn of the loop
+# Bytes of a frame at least, whatever haTransferBatchSize says (32 KiB in 4.9, whose slaves take up to 4 MiB): each
+# costs both sides some calls.
+FRAME_SIZE_MIN = 256 << 10
 UNSENT_SIZE_MAX = 4 << 20  # bytes the transport may hold before we stop
 COLD_DISTANCE = 16 << 20  # bytes from the end of the log beyond which pages may have left memory
 
@@ -146,10 +149,9 @@ class SlaveLink(asyncio.Protocol):
         assert self._transport is not None
         parts: list[bytes | memoryview] = []
         left = min(TURN_SIZE_MAX, self._store.confirmed_offset - self.next_offset)
+        frame_size = max(FRAME_SIZE_MIN, self._owner.config.ha_transfer_batch_size)
         while left > 0:
-            part = self._store.read_log(
-                self.next_offset, min(left, self._owner.config.ha_transfer_batch_size)
-            )
+            part = self._store.read_log(self.next_offset, min(left, frame_size))
             if part is None:
                 self._owner.link_refused(self, f"the log does not have offset {self.next_offset} any more")
                 self.close()
