@@ -41,6 +41,8 @@ if cython.compiled:
 
 ENTRY_SIZE = 20
 KEYS_PER_BATCH_MAX = 4096
+# Of a queue: a greater one is damage (positions in a queue's stream are 20 times as much, in 64 bits)
+QUEUE_OFFSET_MAX = cython.declare(cython.longlong, 1 << 58)
 MESSAGE_MAGIC = 0xDAA320A7
 RECORD_SIZE_MIN = 91
 
@@ -233,6 +235,8 @@ class Dispatcher:
         tags_code: cython.longlong,
     ) -> object:
         queue: QueueTail
+        if queue_offset < 0 or queue_offset > QUEUE_OFFSET_MAX:
+            return None
         found: object = topic_queues.queues.get(queue_id)
         if found is None:
             found = self.new_queue(topic_queues, queue_id)

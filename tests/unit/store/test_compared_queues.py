@@ -11,6 +11,7 @@ from store_kit import bodies, message, opened, properties, small_config
 from cometmq.store.store import MessageStore
 
 ENTRY_SIZE = 20
+QUEUE_OFFSET_POSITION = 20  # in a record
 QUEUES = [("A", 0), ("A", 1), ("B", 0), ("C", 2)]
 COUNT = 80  # entries of each queue at most: one file
 
@@ -50,3 +51,21 @@ def test_queues_and_index_are_as_they_were(tmp_path: Path, seed: int) -> None:
                 number = int(body.decode().rstrip("."))
                 found = store.query(topic, f"k{number}", 10, 0, 1 << 62)
                 assert len(found.records) == 1, f"{topic} k{number} is not in the index"
+
+
+@pytest.mark.parametrize("flipped", [0x80, 0x40, 0x20, 0x10, 0x08, 0x04])
+def test_a_queue_offset_that_cannot_be_is_passed_over(tmp_path: Path, flipped: int) -> None:
+    """No checksum covers it: recovery must not take it for a place in a queue."""
+    store = MessageStore(small_config(tmp_path))
+    store.open()
+    for number in range(5):
+        assert store.put(message(f"{number}")).ok
+    record = store.read_log(0, 1000)
+    assert record is not None
+    third = 2 * int.from_bytes(record[:4], "big")
+    record[third + QUEUE_OFFSET_POSITION] ^= flipped
+    store.kill_for_test()
+    with opened(small_config(tmp_path)) as store:
+        assert store.max_offset("T", 0) == 5
+        assert store.put(message("next")).ok
+        assert store.max_offset("T", 0) == 6
