@@ -41,9 +41,7 @@ LISTEN_PORT_DEFAULT = 10911
 FAST_PORT_DISTANCE = 2
 HA_PORT_DISTANCE = 1
 PULL_COUNT_MAX = 1024  # messages; our own limit where maxTransferCountOnMessageInMemory was not configured
-PULL_BYTES_MAX = (
-    1 << 20
-)  # the same for maxTransferBytesOnMessageInMemory and pulls that name their maxMsgBytes
+PULL_BYTES_MAX = 1 << 20  # the same for maxTransferBytesOnMessageInMemory, and for pulls with a maxMsgBytes
 REGISTER_PERIOD_MS_MIN = 10_000
 REGISTER_PERIOD_MS_MAX = 60_000
 DISK_RATIO_PROPERTIES = {

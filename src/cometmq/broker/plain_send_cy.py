@@ -69,14 +69,12 @@ RECORD_FIXED_SIZE = cython.declare(cython.Py_ssize_t, 91)  # with two IPv4 hosts
 PROPERTIES_SIZE_MAX = cython.declare(cython.Py_ssize_t, 32767)
 HEADER_SIZE_MAX = cython.declare(
     cython.Py_ssize_t, 60_000
-)  # a longer header is not plain; bounds the scratch area
+)  # a longer one is not plain; bounds the scratch area
 SCRATCH_SIZE = cython.declare(cython.Py_ssize_t, 65_536)
 RESPONSES_SIZE_MAX = cython.declare(cython.Py_ssize_t, 262_144)  # of one call; a batch stops before it
 RESPONSE_SIZE_MAX = cython.declare(cython.Py_ssize_t, 1024)  # of one response, region name included
 
-RECORD_SLACK_SIZE = cython.declare(
-    cython.Py_ssize_t, 65_536
-)  # what a batch's records may have beyond the largest body
+RECORD_SLACK_SIZE = cython.declare(cython.Py_ssize_t, 65_536)  # of a batch's records beyond the largest body
 BATCH_ITEM_SIZE_MIN = cython.declare(cython.Py_ssize_t, 22)
 BATCH_COUNT_MAX = cython.declare(cython.Py_ssize_t, 1000)  # a larger batch is not plain; bounds its response
 BATCH_RESPONSE_SIZE = cython.declare(cython.Py_ssize_t, 64)  # of one more message id, IPv6 included

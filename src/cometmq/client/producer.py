@@ -56,12 +56,8 @@ RETRY_CODES = frozenset(
 )
 ACCESS_DENIED = "AclException"  # in the remark of code 1
 IN_FLIGHT_MAX = 4096  # sends of send_soon() on the wire at a time
-SAME_BROKER_PAUSES_S = (
-    0.0,
-    0.05,
-    0.2,
-    0.5,
-)  # before the n-th attempt, when there is no other broker to turn to
+# Before the n-th attempt, when there is no other broker to turn to.
+SAME_BROKER_PAUSES_S = (0.0, 0.05, 0.2, 0.5)
 PROVISIONAL_REFRESH_S = 1.0
 
 Selector = Callable[[Sequence[Queue], Message], Queue]

@@ -35,9 +35,7 @@ log = logging.getLogger(__name__)
 
 CloseCallback = Callable[["Connection"], None]
 
-TURN_S = (
-    0.005  # what the handlers of one connection may take of a turn of the loop; the rest waits for the next
-)
+TURN_S = 0.005  # that the handlers of one connection may take of a turn of the loop; the rest waits
 SEPARATE_BODY_SIZE = 8 * 1024  # larger bodies are handed to writelines as they are instead of being copied
 OPAQUE_MASK = 0x7FFFFFFF
 TLS_HANDSHAKE_BYTE = 0x16

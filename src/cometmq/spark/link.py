@@ -20,9 +20,8 @@ from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import FRAME_SIZE_MAX, EncodesToFields, RemotingCommand, decode_frame
 from cometmq.spark.options import ClusterOptions
 
-RECEIVE_BUFFER_SIZE = (
-    64 << 10
-)  # answers with messages are larger: most of their bytes go straight where they belong
+# Answers with messages are larger: most of their bytes go straight where they belong.
+RECEIVE_BUFFER_SIZE = 64 << 10
 SOCKET_BUFFER_SIZE = 4 << 20
 CONNECT_TIMEOUT_S = 3.0
 OPAQUE_MASK = 0x7FFFFFFF

@@ -116,7 +116,7 @@ class GetResult:
 
     @property
     def cold(self) -> bool:
-        """Not in memory: read it in a thread (see MessageStore.warm) before sending."""
+        """Not in memory: have ``cold_parts`` read, not by the loop, and ask again."""
         return bool(self.cold_parts)
 
 

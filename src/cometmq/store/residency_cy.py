@@ -89,9 +89,7 @@ def _read_range_slowly(address: int, size: int) -> None:
     for at in range(0, size, STEP_SIZE):
         step = min(STEP_SIZE, size - at)
         _advise(first + at, step, mmap.MADV_WILLNEED)
-        _advise(
-            first + at, step, MADV_POPULATE_READ
-        )  # reads them now; older kernels have begun to read at least
+        _advise(first + at, step, MADV_POPULATE_READ)  # reads them now; older kernels have begun to, at least
 
 
 def _whole_pages(address: int, size: int) -> tuple[int, int]:

@@ -48,7 +48,6 @@ from cometmq.store.queue_scan_cy import ENTRY_SIZE
 from cometmq.store.queue_table import QueueTable
 from cometmq.store.reader import QueueReader
 from cometmq.store.recovery import Recovery
-from cometmq.store.residency_cy import read_in
 from cometmq.store.retention import Retention
 from cometmq.store.tails import apply_tails, log_unchanged, save_tails, still_true, take_tails
 from cometmq.store.time_search import TimeSearch
@@ -391,7 +390,7 @@ class MessageStore:
         filter: MessageFilter | None = None,
         warmed: bool = False,
     ) -> GetResult:
-        """Unless ``warmed``, records on disk are not touched: the result is ``cold``, ask again after warm()."""
+        """Unless ``warmed``, records on disk are not touched: a ``cold`` result says what to read, then ask again."""
         queue = self.table.find(topic, queue_id)
         result = self.reader.get(queue, queue_offset, max_count, max_bytes, filter, warmed)
         if self.dispatch.confirmed is not None and not result.count:
@@ -413,11 +412,6 @@ class MessageStore:
         """A slave may be behind its master: it does not correct offsets that look wrong to it."""
         if not result.min_offset <= queue_offset < result.max_offset:
             result.next_offset = queue_offset
-
-    def warm(self, result: GetResult) -> None:
-        """Read the pages of a cold result into memory; for a thread."""
-        for part in result.cold_parts:
-            read_in(part)
 
     def read_record(self, physical_offset: int) -> memoryview | None:
         """The record at an offset, None if there is none."""

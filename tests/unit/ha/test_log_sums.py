@@ -9,21 +9,8 @@ import pytest
 
 from cometmq.broker.ha import log_sums
 from cometmq.broker.ha.log_sums import RECORD_SIZE, LogSums, sum_up
-from cometmq.store.config import StoreConfig
 from cometmq.store.model import StoreMessage
 from cometmq.store.store import MessageStore
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> MessageStore:
-    store = MessageStore(
-        StoreConfig(store_path_root_dir=tmp_path / "store", mapped_file_size_commit_log=262144)
-    )
-    store.open()
-    try:
-        yield store
-    finally:
-        store.close()
 
 
 def fill(store: MessageStore, count: int = 700) -> None:

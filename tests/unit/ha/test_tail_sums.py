@@ -3,30 +3,16 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from cometmq.broker.ha import tail_sums
 from cometmq.broker.ha.tail_sums import RUN_ID_SIZE, SLOT_COUNT, TailSums
-from cometmq.store.config import StoreConfig
 from cometmq.store.model import StoreMessage
 from cometmq.store.store import MessageStore
 
 SLOT_LOG_SIZE = 10_000
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[MessageStore]:
-    store = MessageStore(
-        StoreConfig(store_path_root_dir=tmp_path / "store", mapped_file_size_commit_log=65536)
-    )
-    store.open()
-    try:
-        yield store
-    finally:
-        store.close()
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from cometmq.store.model import GetResult, GetStatus
 from cometmq.store.page_reader import PARTS_MAX, PageReader
 from cometmq.store.read_ahead import BELIEVED_S, LOG_AHEAD_SIZE, LOG_BLOCK_SIZE, ReadAhead
 from cometmq.store.reader import COLD_SPAN_MAX
-from cometmq.store.residency_cy import is_resident
+from cometmq.store.residency_cy import is_resident, read_in
 from cometmq.store.store import MessageStore
 
 residency = twins("cometmq.store.residency_cy")
@@ -70,6 +70,11 @@ def wait_until(condition: Callable[[], bool]) -> None:
         time.sleep(0.001)
 
 
+def warm(result: GetResult) -> None:
+    for part in result.cold_parts:
+        read_in(part)
+
+
 def pull(store: MessageStore, queue_id: int, queue_offset: int, count: int = 32) -> Iterator[GetResult]:
     """Ask until the answer is there, as a broker does; all results, the last one with messages."""
     while True:
@@ -78,7 +83,7 @@ def pull(store: MessageStore, queue_id: int, queue_offset: int, count: int = 32)
         if not result.cold:
             return
         assert not result.slices
-        store.warm(result)
+        warm(result)
 
 
 def bodies_in(result: GetResult) -> list[bytes]:
@@ -104,7 +109,7 @@ def test_entries_on_disk_are_not_touched(config: StoreConfig) -> None:
         result = store.get("T", 0, 0, 32)
         assert result.cold
         assert resident_share(path) < 0.01
-        store.warm(result)
+        warm(result)
         assert all(map(is_resident, result.cold_parts))
         assert store.get("T", 0, 400, 32).cold  # in the same block of entries, but its records are on disk
         result.cold_parts.clear()

@@ -57,7 +57,7 @@ class LogSums:
         """The start of the first piece, of the last ones, that is not what it was."""
         oldest = self.end - CHECKED_SIZE_MAX
         for piece in self.pieces:
-            if piece.start >= oldest and not _is_right(piece, read):
+            if piece.start >= oldest and not is_right(piece, read):
                 return piece.start
         return None
 
@@ -138,10 +138,16 @@ def _whole_records(part: memoryview, physical_offset: int) -> int:
     return scan.end or int.from_bytes(part[:4], "big")
 
 
-def _is_right(piece: Piece, read: ReadLog) -> bool:
-    """What has left the log is not wrong."""
-    part = read(piece.start, piece.end - piece.start)
-    return part is None or len(part) != piece.end - piece.start or zlib.crc32(part) == piece.crc
+def is_right(piece: Piece, read: ReadLog) -> bool:
+    """What has left the log, at either end, is not wrong. A piece may reach from one file into the next."""
+    at, crc = piece.start, 0
+    while at < piece.end:
+        part = read(at, piece.end - at)
+        if not part:
+            return True
+        crc = zlib.crc32(part, crc)
+        at += len(part)
+    return crc == piece.crc
 
 
 def encode_piece(piece: Piece) -> bytes:

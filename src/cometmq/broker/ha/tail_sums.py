@@ -20,14 +20,13 @@ import os
 import zlib
 from pathlib import Path
 
-from cometmq.broker.ha.log_sums import RECORD_SIZE, Piece, ReadLog, decode_piece, encode_piece
+from cometmq.broker.ha.log_sums import RECORD_SIZE, Piece, ReadLog, decode_piece, encode_piece, is_right
 
 PAGE_SIZE = mmap.PAGESIZE
 RUN_ID_SIZE = 64
 SLOT_COUNT = 64
-SLOT_LOG_SIZE = (
-    4 << 20
-)  # bytes of log after which the next slot is begun: together more than is ever unsummed
+# Bytes of log after which the next slot is begun: together more than is ever unsummed.
+SLOT_LOG_SIZE = 4 << 20
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +41,7 @@ class TailSums:
     def first_wrong(self, read: ReadLog) -> int | None:
         """The start of the first piece of the last run that is not what it was."""
         for piece in sorted(self._pieces()):
-            if not _is_right(piece, read):
+            if not is_right(piece, read):
                 return piece.start
         return None
 
@@ -82,18 +81,6 @@ class TailSums:
         self._page[at : at + RECORD_SIZE] = encode_piece(Piece(self._start, self._end, self._crc))
         if self._end - self._start >= SLOT_LOG_SIZE:
             self._begin_slot((self._slot + 1) % SLOT_COUNT, self._end)
-
-
-def _is_right(piece: Piece, read: ReadLog) -> bool:
-    """What has left the log, at either end, is not wrong. A piece may reach from one file into the next."""
-    at, crc = piece.start, 0
-    while at < piece.end:
-        part = read(at, piece.end - at)
-        if not part:
-            return True
-        crc = zlib.crc32(part, crc)
-        at += len(part)
-    return crc == piece.crc
 
 
 def _map_page(path: Path) -> mmap.mmap | None:

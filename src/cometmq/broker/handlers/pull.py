@@ -48,9 +48,7 @@ CODES = {
     GetStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
     GetStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
 }
-COLD_ROUNDS_MAX = (
-    3  # what is on disk is read in so often for one pull: entries, records, and what left memory since
-)
+COLD_ROUNDS_MAX = 3  # that a pull waits for the disk: for entries, records, and what left memory since
 EMPTY_QUEUE = (GetStatus.NO_MESSAGE_IN_QUEUE, GetStatus.NO_MATCHED_LOGIC_QUEUE)
 
 
