@@ -67,9 +67,7 @@ RECORD_MAGIC = cython.declare(cython.uint, 0xDAA320A7)
 CRC_MASK = cython.declare(cython.uint, 0x7FFFFFFF)
 RECORD_FIXED_SIZE = cython.declare(cython.Py_ssize_t, 91)  # with two IPv4 hosts; each IPv6 host adds 12
 PROPERTIES_SIZE_MAX = cython.declare(cython.Py_ssize_t, 32767)
-HEADER_SIZE_MAX = cython.declare(
-    cython.Py_ssize_t, 60_000
-)  # a longer one is not plain; bounds the scratch area
+HEADER_SIZE_MAX = cython.declare(cython.Py_ssize_t, 60_000)  # of a plain send; bounds the scratch area
 SCRATCH_SIZE = cython.declare(cython.Py_ssize_t, 65_536)
 RESPONSES_SIZE_MAX = cython.declare(cython.Py_ssize_t, 262_144)  # of one call; a batch stops before it
 RESPONSE_SIZE_MAX = cython.declare(cython.Py_ssize_t, 1024)  # of one response, region name included

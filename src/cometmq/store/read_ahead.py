@@ -51,9 +51,6 @@ class ReadAhead:
         self._clock = clock
         self._resident: dict[Block, float] = {}  # until when that is believed
         self._asked: dict[Block, float] = {}  # handed out to be read ahead; until when it is not done again
-        self._passed: dict[
-            Block, float
-        ] = {}  # what is behind them was handed out; until when nobody looks again
 
     def __len__(self) -> int:
         """Blocks that are remembered."""
