@@ -34,7 +34,8 @@ test: dev
 	$(BIN)/pytest -q || $(BIN)/pytest -q --last-failed
 
 test-ha: dev  ## every fault that processes can suffer, clients at work, promises checked; HA_TIMES=10 for ten times as many
-	$(BIN)/pytest -q -s tests/ha -m 'slow or not slow'
+	HA_STORE_MB=$${HA_STORE_MB:-1024} $(BIN)/pytest -q -s -m 'slow or not slow' tests/ha \
+		tests/interop/test_interop_ha_group.py tests/interop/test_interop_ha_classic.py
 
 check: dev  ## style, types, tests that take no Java
 	$(BIN)/ruff format --check src tests bench

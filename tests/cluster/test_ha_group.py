@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pytest
 from ha_group_kit import (
     LOG_FILE_SIZE,
     append_alone,
@@ -18,12 +19,13 @@ from ha_group_kit import (
     until_async,
 )
 from ha_kit import send_many
-from wire_client import WireClient, until
+from wire_client import WireClient, broker_config, until
 
 from cometmq import Client
 from cometmq.broker.broker import Broker
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.ha.replica import Standing
+from cometmq.broker.ha.roles import FAILED_EXIT_CODE
 from cometmq.clock import boot_ms
 from cometmq.protocol.bodies.locks import LockBatchRequestBody, LockBatchResponseBody
 from cometmq.protocol.codes import RequestCode, ResponseCode
@@ -286,5 +288,55 @@ def test_a_replica_whose_disk_is_new_is_somebody_new(run: Any, tmp_path: Path) -
             await group.elected()
             await group.equal()
             assert again.store.max_offset("T", 0) == 50
+
+    run(main())
+
+
+async def leave_a_log(directory: Path) -> bytes:
+    """A broker by itself has stored 50 messages there; its log."""
+    config = broker_config(
+        directory, mapped_file_size_commit_log=LOG_FILE_SIZE, max_message_size=65536, broker_name="G"
+    )
+    broker = Broker(config)
+    await broker.start()
+    client = WireClient(broker.address)
+    try:
+        assert set(await send_many(client, "T", 50)) == {0}
+    finally:
+        await client.close()
+        await broker.stop()
+    return (Path(config.store_path_commit_log) / f"{0:020d}").read_bytes()
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_a_group_begins_with_the_log_that_one_of_its_replicas_brings(
+    run: Any, tmp_path: Path, number: int
+) -> None:
+    async def main() -> None:
+        await leave_a_log(tmp_path / f"replica-{number}")
+        async with running_group(tmp_path) as group:
+            master = await group.elected()
+            assert master.replica_id == number
+            await group.equal()
+            assert {broker.store.max_offset("T", 0) for broker in group.brokers.values()} == {50}
+
+    run(main())
+
+
+def test_a_log_of_its_own_is_neither_given_up_nor_mixed_with_the_group_s(run: Any, tmp_path: Path) -> None:
+    async def main() -> None:
+        log = await leave_a_log(tmp_path / "replica-4")
+        async with running_group(tmp_path) as group:
+            master = await group.elected()
+            assert set(await send_many(group.client(master), "T", 20)) == {0}
+            late = await group.start(4)
+            ends: list[int] = []
+            late.on_fail = ends.append
+            await until(lambda: ends == [FAILED_EXIT_CODE])
+            assert Path(late.config.store_path_commit_log, f"{0:020d}").read_bytes() == log
+            await group.stop(4)
+            assert set(await send_many(group.client(master), "T", 20)) == {0}
+            await group.elected()
+            await group.equal()
 
     run(main())

@@ -24,6 +24,7 @@ from cometmq.controller.wire import (
     AlterSyncSetBody,
     Body,
     ControllerCode,
+    GroupBody,
     HeartbeatBody,
     RegisterBody,
     RegisteredBody,
@@ -134,6 +135,11 @@ class ControllerSession:
         self.identity = replace(me, replica_id=found.replica_id)
         self._registered.set()
         return found.replica_id
+
+    async def is_known(self, timeout_ms: int = 60_000) -> bool:
+        """Has any replica of our group registered? Waits for a leader."""
+        answer = await self._call(ControllerCode.GET_GROUP_STATE, GroupBody(), timeout_ms)
+        return self.identity.group in msgspec.json.decode(answer.body, type=dict[str, msgspec.Raw])
 
     async def alter_sync_set(self, epoch: int, set_version: int, members: Iterable[int]) -> bool:
         """False: refused, or not known; ask again while it is wanted."""

@@ -43,6 +43,7 @@ log = logging.getLogger(__name__)
 
 TICKS_PER_PING = 4
 CONFIRM_SAVE_MS = 1_000
+FOUNDING_PAUSE_S = 0.3  # that a replica without a log leaves to one that has one, when their group begins
 FENCED_LEASES = 2  # after so many lease times without a lease a master that cannot append leaves the routes
 
 
@@ -161,6 +162,9 @@ class Member:
         unclean = self.files.session.unclean and not self.core_acks_flushed
         if unclean:
             log.warning("event=UNCLEAN_START the machine went down; confirmed bytes may be missing here")
+        if self.log.max_offset == 0 and not await self.session.is_known(timeout_ms=2**31):
+            # Whoever registers first begins the group with its log. We have none: another one may.
+            await asyncio.sleep(FOUNDING_PAUSE_S)
         await self.session.register(unclean, self.corrupt, timeout_ms=2**31)
 
     @property

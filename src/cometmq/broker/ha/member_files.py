@@ -23,6 +23,7 @@ from cometmq.store.scan_cy import MESSAGE_MAGIC
 log = logging.getLogger(__name__)
 
 HA_DIRECTORY = "ha"
+DAMAGED_PREFIX = "damaged-"  # of the directory that keeps what could not be trusted
 DLEDGER_HEAD_SIZE = 48  # bytes that DLedger puts before every message
 
 
@@ -42,7 +43,7 @@ class MemberFiles:
         try:
             return cls._read(directory, group, replica_id, boot_id)
         except DamagedFile as error:
-            aside = directory / f"damaged-{time.strftime('%Y%m%d-%H%M%S')}"
+            aside = directory / f"{DAMAGED_PREFIX}{time.strftime('%Y%m%d-%H%M%S')}"
             log.error(
                 "event=REPLICA_FILES_DAMAGED replica begins anew as a new one, kept=%s: %s", aside, error
             )

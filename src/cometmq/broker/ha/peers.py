@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from cometmq.broker.ha.frames import Ack, Data, Fence, Frame, Hello, Welcome
 from cometmq.broker.ha.peer_link import PeerLink
+from cometmq.broker.ha.replica_log import ForeignLog
 from cometmq.broker.ha.replica_state import ReplicaRole
 from cometmq.broker.ha.wire2 import (
     FrameType,
@@ -179,10 +180,10 @@ class Peers:
                 self._hold(link, decoded)
             elif decoded is not None:
                 self._member.core.receive(decoded, boot_ms())
+        except (OSError, ForeignLog) as error:
+            self._member.fail(error)
         except StoreError as error:
             self._cannot_write(link, error)
-        except OSError as error:
-            self._member.fail(error)
 
     def _cannot_write(self, link: PeerLink, error: StoreError) -> None:
         """A follower whose disk is full does not take more; it leaves the in-sync set and tries again."""

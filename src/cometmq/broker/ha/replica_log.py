@@ -6,11 +6,13 @@ raises: what is not surely on disk must not be told to anybody.
 
 from __future__ import annotations
 
+import logging
 import time
 from pathlib import Path
 
 from cometmq.broker.ha.epoch_file import EpochFile
 from cometmq.broker.ha.epochs import Epochs
+from cometmq.broker.ha.member_files import DAMAGED_PREFIX
 from cometmq.broker.ha.truncation import Truncation
 from cometmq.errors import StoreError
 from cometmq.store.residency_cy import is_resident
@@ -18,6 +20,12 @@ from cometmq.store.scan_cy import BLANK_SIZE, scan_records
 from cometmq.store.store import MessageStore
 
 COLD_DISTANCE = 16 << 20  # bytes from the end of the log beyond which pages may have left memory
+
+log = logging.getLogger(__name__)
+
+
+class ForeignLog(StoreError):
+    """The store was never a replica's, and the group has another log."""
 
 
 class StoreLog:
@@ -77,13 +85,25 @@ class StoreLog:
         self._truncation.run(offset)
 
     def begin_anew(self, offset: int) -> None:
-        """The old log is kept: an operator may want to look for what is only there."""
+        """The old log is kept: an operator may want to look for what is only there. Raises ForeignLog."""
         if self._store.max_physical_offset:
+            if self._is_foreign:
+                raise ForeignLog(
+                    f"The store has {self._store.max_physical_offset} bytes of log that no group wrote, and this group "
+                    "began without them. Nothing was changed. To join as a replica start with an empty "
+                    "storePathRootDir; to let a new group begin with this store see docs/ha/groups.md."
+                )
             aside = self._directory / f"orphan-{time.strftime('%Y%m%d-%H%M%S')}-{self.max_offset}"
+            log.warning("event=LOG_SET_ASIDE it has nothing in common with the master's kept=%s", aside)
             self._store.begin_anew(aside)
         self._truncation.on_cut()
         self._file.save(Epochs())
         self._begin = offset
+
+    @property
+    def _is_foreign(self) -> bool:
+        """No epoch of any group is known of it, and not because the files that say so were damaged."""
+        return not self.epochs.entries and not any(self._directory.glob(f"{DAMAGED_PREFIX}*"))
 
     def save_epochs(self, epochs: Epochs) -> None:
         self._file.save(epochs)

@@ -43,7 +43,9 @@ class Truncation:
         try:
             offset, _ = _LAYOUT.unpack(checked(self._path, data, _LAYOUT.size))
         except DamagedFile as error:
-            raise DamagedFile(f"{error} A cut of the log was under way: remove ha/ and copy anew.") from error
+            raise DamagedFile(
+                f"{error} A cut of the log was under way: start with an empty storePathRootDir."
+            ) from error
         self._cut(int(offset))
         return int(offset)
 
