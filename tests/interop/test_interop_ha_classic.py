@@ -81,7 +81,7 @@ def test_a_slave_of_the_other_kind_has_the_same_log(
     producer = java.producer(namesrv)
     sent = [f"{i}-{BODY}" for i in range(SENT_COUNT)]
     assert send(producer, topic, sent[:-100]) == {"SLAVE_NOT_AVAILABLE"}
-    assert end_of_log(master) > (FILES_FULL - 1) * LOG_FILE_SIZE
+    wait_for(lambda: end_of_log(master) > (FILES_FULL - 1) * LOG_FILE_SIZE, "the master to count its bytes")
 
     slave.restart()
     assert wait_same(master, slave) > (FILES_FULL - 1) * LOG_FILE_SIZE
