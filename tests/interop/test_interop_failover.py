@@ -2,56 +2,18 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import pytest
-from rig.clients import Admin, JavaClients, Json, Producer
+from rig.clients import Admin, JavaClients
 from rig.saved import saved_offsets
+from rig.sending import SteadySender
 from rig.servers import Cluster, Foundry
 from rig.waiting import wait_for
 
 # the defaults of 30 s would make these tests slow; users set them too
 QUICK_CONSUMER = {"pollNameServerInterval": 500, "heartbeatBrokerInterval": 500}
 QUICK = {**QUICK_CONSUMER, "sendMsgTimeout": 15_000}
-
-
-class SteadySender:
-    """Sends numbered messages one after another in the background until told to end."""
-
-    def __init__(self, producer: Producer, topic: str) -> None:
-        self.producer = producer
-        self.topic = topic
-        self.acknowledged: list[str] = []
-        self.failed: list[Json] = []
-        self._end = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-
-    def __enter__(self) -> SteadySender:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._end.set()
-        self._thread.join(60)
-
-    def wait_more(self, count: int, timeout: float = 30) -> None:
-        """Until so many more messages have been acknowledged than now."""
-        target = len(self.acknowledged) + count
-        wait_for(
-            lambda: len(self.acknowledged) >= target, f"{count} more sends; failed: {self.failed}", timeout
-        )
-
-    def _run(self) -> None:
-        number = 0
-        while not self._end.wait(0.005):
-            body = f"s{number}"
-            (result,) = self.producer.send_many([{"topic": self.topic, "body": body}])
-            number += 1
-            if "error" in result:
-                self.failed.append(result["error"])
-            else:
-                self.acknowledged.append(body)
 
 
 @pytest.fixture

@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 import shutil
 import signal
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import pytest
-from rig.clients import JavaClients, Json, Producer, PushConsumer
+from rig.clients import JavaClients, PushConsumer
 from rig.raw import is_registered
+from rig.sending import Place, SteadySender, number_of
 from rig.servers import Foundry
 from rig.waiting import wait_for
 
@@ -30,12 +30,10 @@ SIZES = {
     "maxIndexNum": "20000000",
 }
 SWITCHES = 3
-BODY = "x" * 2000
+PADDING = "x" * 2000
 SENT_AT_ONCE = 20
 ROUTE_POLL_S = 30  # of the Java client, unless it is told otherwise
 SLACK_S = 15
-
-Place = tuple[int, int]  # queue and offset
 
 
 @pytest.fixture
@@ -76,44 +74,8 @@ def switch(group: GroupProcesses) -> None:
     asyncio.run(now())
 
 
-class Sender:
-    """A Java producer that goes on sending in the background; every result."""
-
-    def __init__(self, producer: Producer, topic: str) -> None:
-        self.producer = producer
-        self.topic = topic
-        self.results: list[Json] = []
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._stop.is_set():
-            numbers = range(len(self.results), len(self.results) + SENT_AT_ONCE)
-            messages = [{"topic": self.topic, "body": f"{number}-{BODY}"} for number in numbers]
-            self.results += self.producer.send_many(messages)
-
-    def wait_more(self, limit_s: float = 60) -> None:
-        """Until two more rounds were acknowledged."""
-        wanted = len(self.places) + 2 * SENT_AT_ONCE
-        wait_for(lambda: len(self.places) >= wanted, "sends to be acknowledged", limit_s)
-
-    @property
-    def places(self) -> dict[int, Place]:
-        """Where each message is that was acknowledged, by its number."""
-        found = enumerate(list(self.results))
-        return {number: (one["queue"], one["queueOffset"]) for number, one in found if "error" not in one}
-
-    @property
-    def errors(self) -> list[Json]:
-        return [result["error"] for result in self.results if "error" in result]
+def steady(java: JavaClients, name_server: str, topic: str) -> SteadySender:
+    return SteadySender(java.producer(name_server), topic, at_once=SENT_AT_ONCE, padding=PADDING)
 
 
 def read_all(java: JavaClients, name_server: str, topic: str) -> dict[Place, int]:
@@ -124,11 +86,7 @@ def read_all(java: JavaClients, name_server: str, topic: str) -> dict[Place, int
     return {(one["queue"], one["offset"]): number_of(one) for one in messages}
 
 
-def number_of(message: Json) -> int:
-    return int(message["body"].partition("-")[0])
-
-
-def wait_consumed(consumer: PushConsumer, sender: Sender, limit_s: float = 60) -> None:
+def wait_consumed(consumer: PushConsumer, sender: SteadySender, limit_s: float = 60) -> None:
     """Until the consumer has everything that was acknowledged."""
     wanted = set(sender.places)
     consumer.wait(lambda got: wanted <= {*map(number_of, got)}, f"{len(wanted)} messages", limit_s)
@@ -140,13 +98,13 @@ def test_java_clients_see_no_error_in_planned_switches_and_java_opens_every_stor
     wait_for(lambda: all_in_sync(group), "all replicas to be in sync", 60)
     topic = java.admin(group.name_server).create_topic("HA")
     consumer = java.push(group.name_server, "CG_switches", {topic: "*"})
-    with Sender(java.producer(group.name_server), topic) as sender:
+    with steady(java, group.name_server, topic) as sender:
         for _ in range(SWITCHES):
-            sender.wait_more()
+            sender.wait_more(2 * SENT_AT_ONCE, 60)
             wait_for(lambda: all_in_sync(group), "all replicas to be in sync", 60)
             switch(group)
-        sender.wait_more()
-    assert sender.errors == []
+        sender.wait_more(2 * SENT_AT_ONCE, 60)
+    assert sender.failed == []
     assert {result["status"] for result in sender.results} == {"SEND_OK"}
     wait_consumed(consumer, sender)
     consumer.stop()
@@ -181,7 +139,7 @@ def test_a_group_begins_with_the_store_of_a_java_broker(
     store = tmp_path / "java-store"
     with java_broker(foundry, store) as name_server:
         topic = java.admin(name_server).create_topic("HA")
-        with Sender(java.producer(name_server), topic) as sender:
+        with steady(java, name_server, topic) as sender:
             wait_for(lambda: len(sender.places) > 1000, "sends to be acknowledged")
     group = GroupProcesses(tmp_path / "group", name="broker-a", settings=SIZES)
     shutil.copytree(store, group.store(1))
@@ -199,14 +157,14 @@ def test_java_clients_go_on_after_a_kill_of_the_master(group: GroupProcesses, ja
     wait_for(lambda: all_in_sync(group), "all replicas to be in sync", 60)
     topic = java.admin(group.name_server).create_topic("HA")
     consumer = java.push(group.name_server, "CG_kill", {topic: "*"})
-    with Sender(java.producer(group.name_server), topic) as sender:
-        sender.wait_more()
+    with steady(java, group.name_server, topic) as sender:
+        sender.wait_more(2 * SENT_AT_ONCE, 60)
         wait_for(lambda: all_in_sync(group), "all replicas to be in sync", 60)
         group.kill(serving(group))
         began = time.monotonic()
-        sender.wait_more(ROUTE_POLL_S + SLACK_S)
-        print(f"sends go on {time.monotonic() - began:.1f} s after the kill, {len(sender.errors)} failed")
-        sender.wait_more()
+        sender.wait_more(2 * SENT_AT_ONCE, ROUTE_POLL_S + SLACK_S)
+        print(f"sends go on {time.monotonic() - began:.1f} s after the kill, {len(sender.failed)} failed")
+        sender.wait_more(2 * SENT_AT_ONCE, 60)
     wait_consumed(consumer, sender, ROUTE_POLL_S + SLACK_S)
     found = read_all(java, group.name_server, topic)
     assert {place: found.get(place) for place in sender.places.values()} == {
