@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from bench.macro.generators import Mqload
 from bench.macro.servers import Broker, drop_pages, wait_for_port
 
 MESSAGES = 1_000_000
@@ -36,19 +37,19 @@ def anonymous_mb(pid: int) -> float:
     return 0.0
 
 
-def ready_ms(broker: Broker, mqload: Path) -> float:
+def ready_ms(broker: Broker, mqload: Mqload) -> float:
     """Start a broker; from the start of its process to the first send that it accepted."""
     starting = threading.Thread(target=broker.start)
     starting.start()
     subprocess.run(
-        [str(mqload), "ready", "-addr", broker.address], check=True, capture_output=True, timeout=120
+        [str(mqload.program), "ready", "-addr", broker.address], check=True, capture_output=True, timeout=120
     )
     done_s = time.clock_gettime(time.CLOCK_BOOTTIME)
     starting.join()
     return (done_s - process_start_s(broker.pid)) * 1000
 
 
-def start_up(broker: Broker, mqload: Path, load: Load) -> dict[str, float]:
+def start_up(broker: Broker, mqload: Mqload, load: Load) -> dict[str, float]:
     """Empty; with a million messages after a clean stop; after kill -9. And the memory they leave."""
     figures = {"empty, ms": ready_ms(broker, mqload)}
     load(broker, f"send -size 1024 -conns 8 -inflight 32 -count {MESSAGES} -busyok -topic million")
@@ -62,7 +63,7 @@ def start_up(broker: Broker, mqload: Path, load: Load) -> dict[str, float]:
     return figures
 
 
-def many_queues(broker: Broker, mqload: Path, load: Load) -> dict[str, float]:
+def many_queues(broker: Broker, mqload: Mqload, load: Load) -> dict[str, float]:
     """10,000 topics x 8: created; ours also written and read (the Java broker runs out of descriptors there)."""
     broker.start()
     wait_for_port(broker.port)
@@ -78,7 +79,7 @@ def many_queues(broker: Broker, mqload: Path, load: Load) -> dict[str, float]:
     return figures
 
 
-def far_behind(broker: Broker, mqload: Path, load: Load) -> dict[str, float]:
+def far_behind(broker: Broker, mqload: Mqload, load: Load) -> dict[str, float]:
     """Light sends alone, then the same while a consumer reads everything from disk."""
     broker.start()
     wait_for_port(broker.port)
@@ -92,11 +93,8 @@ def far_behind(broker: Broker, mqload: Path, load: Load) -> dict[str, float]:
     )
     load(broker, light)  # warms what has just started
     alone = load(broker, light)
-    reader = subprocess.Popen(
-        [str(mqload), "pull", "-addr", broker.address, "-pid", str(broker.pid), "-conns", "4", "-seconds", "0",
-         "-create=false", "-topic", "behind"],
-        stdout=subprocess.PIPE,
-    )  # fmt: skip
+    reading = mqload.command(broker, "pull -conns 4 -seconds 0 -create=false -topic behind")
+    reader = subprocess.Popen(reading, stdout=subprocess.PIPE)
     beside = load(broker, light)
     printed, _ = reader.communicate(timeout=300)
     broker.stop()

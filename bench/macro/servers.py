@@ -27,6 +27,7 @@ class Broker:
     """Common: an address, a process id, a directory that can be wiped."""
 
     name = ""
+    nameserver_port = 0  # ours finds a free one then; with the Java broker there is none
 
     def __init__(self, directory: Path, options: dict[str, str] | None = None) -> None:
         self.directory = directory
@@ -44,7 +45,6 @@ class Broker:
 
 class Comet(Broker):
     name = "comet"
-    nameserver_port = 0
     pure = False  # run the source of the compiled modules
 
     def start(self) -> None:
@@ -83,7 +83,8 @@ class Java(Broker):
             fetch = ["mvn", "-q", "-B", "-f", str(self.scripts / "pom.xml"), "dependency:copy-dependencies"]
             subprocess.run([*fetch, f"-DoutputDirectory={lib}"], check=True, stdout=subprocess.DEVNULL)
         subprocess.run(
-            [str(self.scripts / "start.sh"), "-d", str(self.directory), "-n", "0", "-b", str(self.port), *options],
+            [str(self.scripts / "start.sh"), "-d", str(self.directory), "-n", str(self.nameserver_port),
+             "-b", str(self.port), *options],
             check=True, env=self.environment, stdout=subprocess.DEVNULL,
         )  # fmt: skip
         self.pid = int((self.directory / "broker.pid").read_text())

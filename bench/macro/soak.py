@@ -21,7 +21,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench.macro.__main__ import build_mqload
+from bench.macro.generators import Mqload
 from bench.macro.lives import anonymous_mb
 from bench.macro.servers import Comet, wait_for_port
 from cometmq import Client, StartFrom
@@ -51,18 +51,20 @@ class Minute:
 @dataclass
 class Soak:
     broker: Comet
-    mqload: Path
+    mqload: Mqload
     rates: dict[int, int]
     consumed: int = 0
     minutes: list[Minute] = field(default_factory=list)
 
     async def send_for(self, seconds: float) -> list[dict[str, object]]:
         async def one(size: int) -> dict[str, object]:
+            load = (
+                f"send -size {size} -conns 4 -inflight 16 -rate {self.rates[size]} -seconds {seconds} -busyok"
+                f" -topic soak{size}"
+            )
             process = await asyncio.create_subprocess_exec(
-                str(self.mqload), "send", "-addr", self.broker.address, "-size", str(size), "-conns", "4",
-                "-inflight", "16", "-rate", str(self.rates[size]), "-seconds", str(seconds), "-busyok",
-                "-topic", f"soak{size}", stdout=subprocess.PIPE,
-            )  # fmt: skip
+                *self.mqload.command(self.broker, load), stdout=subprocess.PIPE
+            )
             printed, _ = await process.communicate()
             result: dict[str, object] = json.loads(printed)
             return result
@@ -100,7 +102,7 @@ async def _reading(client: Client, size: int) -> AsyncIterator[object]:
         yield stream
 
 
-async def run(args: argparse.Namespace, directory: Path, mqload: Path) -> list[Minute]:
+async def run(args: argparse.Namespace, directory: Path, mqload: Mqload) -> list[Minute]:
     broker = Comet(directory / "comet", OPTIONS)
     broker.nameserver_port = args.nameserver_port
     broker.start()
@@ -130,7 +132,7 @@ def main() -> int:
     args = parser.parse_args()
     directory = Path(tempfile.mkdtemp(prefix="cometmq-soak-"))
     try:
-        mqload = build_mqload(directory)
+        mqload = Mqload.build(directory)
         if mqload is None:
             print("No mqload here (needs ../shared/bench/mqload and Go).")
             return 1
