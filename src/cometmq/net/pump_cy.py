@@ -7,6 +7,10 @@ on. Here the sockets of an endpoint stand in one epoll set, and uvloop watches t
 stores the sends of many connections as one batch; their answers leave at the end of the turn, one write a connection.
 Frames that the batch path does not take go to the connection, in order, after the batch is finished.
 
+An answer of many messages takes as long as twenty sends. So a turn has rounds: links whose last answer was bulky come
+after the others, as many of them as of the others and one more, and then the set is asked again who is ready. A
+producer waits for one consumer that reads old messages, not for all of them; neither can keep the other out.
+
 ``Link`` is the transport of one such connection, with the part of asyncio's interface that Connection uses. TLS, clients and
 systems without epoll have the transports of the loop; Connection cannot tell the difference. Loop thread only.
 See docs/decisions/009-pump.md for what this saves.
@@ -34,6 +38,8 @@ log = logging.getLogger(__name__)
 
 LINKS_PER_TURN = 64  # read in one turn of the loop; the others are ready in the next
 LINKS_PER_BATCH = 16  # whose sends share a commit: more would keep the first ones waiting for their answers
+BULK_SIZE = 8 << 10  # bytes of an answer; who got one is served after the others next time
+ROUNDS_PER_TURN = 8  # then the loop looks at its timers and its other sockets
 PARTS_PER_WRITE = 512  # of an answer; the system takes 1,024
 
 READABLE = getattr(select, "EPOLLIN", 0)
@@ -80,27 +86,47 @@ class Pump:
         self._epoll.close()
 
     def turn(self) -> None:
-        link: Link
-        taking: cython.int = 0
         endpoint = self._endpoint
         batch = endpoint.batch_path if endpoint.fast_path is not None else None
         now_ms = endpoint.now_ms()
+        rounds: cython.int = 0
         self._in_turn = True
         try:
-            for fd, event in self._epoll.poll(0, LINKS_PER_TURN):
-                link = self._links.get(fd)
-                if link is None:
-                    continue  # closed by one before it
-                if event & WRITABLE:
-                    link._write_out()
-                if event & ~WRITABLE:
-                    link._read(batch, now_ms)
-                    taking += 1
-                    if taking % LINKS_PER_BATCH == 0:
-                        self._finish(batch)
+            while rounds < ROUNDS_PER_TURN and self._round(batch, now_ms):
+                rounds += 1
         finally:
             self._in_turn = False
             self._finish(batch)
+
+    @cython.cfunc
+    def _round(self, batch, now_ms) -> cython.bint:
+        """Serve all links that are ready, those with bulky answers last and not all of them; True if some are left."""
+        link: Link
+        taking: cython.int = 0
+        bulky: list = []
+        for fd, event in self._epoll.poll(0, LINKS_PER_TURN):
+            link = self._links.get(fd)
+            if link is None:
+                continue  # closed by one before it
+            if event & WRITABLE:
+                link._write_out()
+            if event & ~WRITABLE:
+                if link._bulky and link._reading:
+                    bulky.append(link)
+                    continue
+                link._read(batch, now_ms)
+                taking += 1
+                if taking % LINKS_PER_BATCH == 0:
+                    self._finish(batch)
+        if not bulky:
+            return False
+        self._finish(batch)
+        for link in bulky[: taking + 1]:
+            if link._reading:
+                link._bulky = False
+                link._read(batch, now_ms)
+        self._finish(batch)
+        return len(bulky) > taking + 1
 
     @cython.cfunc
     def _finish(self, batch) -> object:
@@ -134,6 +160,7 @@ class Link:
     _events: cython.int  # what the epoll set watches this socket for
     _reading: cython.bint
     _dirty: cython.bint
+    _bulky: cython.bint
     _full: cython.bint  # the connection was told to pause writing
     _closing: cython.bint
     _lost: cython.bint
@@ -152,6 +179,7 @@ class Link:
         self._events = 0
         self._reading = True
         self._dirty = False
+        self._bulky = False
         self._full = False
         self._closing = False
         self._lost = False
@@ -265,6 +293,8 @@ class Link:
         if self._lost:
             self._out.clear()
             return None
+        if size >= BULK_SIZE:
+            self._bulky = True
         waits: cython.bint = self._unsent > 0
         self._unsent += size
         if self._pump._in_turn and self._unsent <= self._high:

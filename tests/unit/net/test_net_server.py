@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import socket
 import time
 from typing import Any
 
@@ -13,13 +14,17 @@ from raw_peer import ECHO, LARGE, ManualClock, eventually, peer_of, request, ser
 
 from cometmq.errors import BrokerError, ConfigError, ConnectionLost, Timeout
 from cometmq.net import endpoint
+from cometmq.net import server as server_module
 from cometmq.net.config import NetConfig
 from cometmq.net.metrics import CloseReason
+from cometmq.net.pump_cy import BULK_SIZE
 from cometmq.net.server import Connection, Lane, RemotingServer
 from cometmq.protocol.codes import SerializeType
 from cometmq.protocol.command import RemotingCommand
 
 SLOW = 910
+BULKY = 912
+SMALL = 913
 FAILING = 911
 FAST_SCAN = NetConfig(scan_interval_ms=5)
 
@@ -77,6 +82,47 @@ def test_a_peer_with_much_to_do_leaves_turns_to_others(run: Any) -> None:
             assert handled_at_timer[0] < 250
 
     run(main())
+
+
+def test_a_small_request_does_not_wait_for_many_bulky_answers(run: Any) -> None:
+    """Neither if it was ready with them, nor if it comes while they are being served."""
+    if server_module.Pump is None:
+        pytest.skip("the transports of the loop serve whoever comes first")
+    served = list[str]()
+
+    async def main() -> None:
+        late = socket.socket()
+
+        def bulky(_connection: Any, command: RemotingCommand) -> RemotingCommand:
+            served.append("bulky")
+            if served == ["early", "bulky"]:
+                late.sendall(request(SMALL).encode())
+            return command.response(0, body=bytes(BULK_SIZE))
+
+        def small(_connection: Any, command: RemotingCommand) -> RemotingCommand:
+            served.append("early" if "early" not in served else "late")
+            return command.response(0)
+
+        async with contextlib.AsyncExitStack() as stack:
+            server = await stack.enter_async_context(serving({BULKY: bulky, SMALL: small}))
+            readers = [await stack.enter_async_context(peer_of(server)) for _ in range(5)]
+            early = await stack.enter_async_context(peer_of(server))
+            stack.enter_context(late)
+            late.connect(("127.0.0.1", server.port))
+            late.sendall(request().encode())
+            await early.call(request())
+            for reader in readers:
+                await reader.call(request(BULKY))
+            served.clear()
+            for reader in readers:
+                reader.send(request(BULKY))
+            early.send(request(SMALL))
+            for peer in (*readers, early):
+                await peer.frame()
+
+    run(main())
+    # In each round as many bulky ones as others, and one more
+    assert served == ["early", "bulky", "bulky", "late", "bulky", "bulky", "bulky"]
 
 
 def test_both_serializations_are_answered_in_kind_on_one_connection(run: Any) -> None:
