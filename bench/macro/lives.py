@@ -18,7 +18,8 @@ from bench.macro.generators import Mqload
 from bench.macro.servers import Broker, drop_pages, wait_for_port
 
 MESSAGES = 1_000_000
-FAR_BEHIND_SECONDS = 8
+FAR_BEHIND_MESSAGES = 3_200_000  # more than any broker here reads in FAR_BEHIND_SECONDS
+FAR_BEHIND_SECONDS = 4
 LIGHT_RATE = 2_000  # sends a second while somebody reads far behind
 
 Load = Callable[..., dict[str, Any]]
@@ -74,16 +75,16 @@ def many_queues(broker: Broker, mqload: Mqload, load: Load) -> dict[str, float]:
         topics = "-topics 10000 -queues 8 -topic many -create=false"
         sent = load(broker, f"send -size 128 -conns 8 -inflight 32 -count 160000 -busyok {topics}")
         pulled = load(broker, f"pull -conns 4 -seconds 0 {topics}")
-        figures |= {"sent": sent["msgs"], "pulled": pulled["msgs"], "send errors": sent["errors"]}
+        figures |= {"sent": sent["msgs"], "pulled of 160,000": pulled["msgs"], "send errors": sent["errors"]}
     broker.stop()
     return figures
 
 
 def far_behind(broker: Broker, mqload: Mqload, load: Load) -> dict[str, float]:
-    """Light sends alone, then the same while a consumer reads everything from disk."""
+    """Light sends alone, then the same for as long, all of it while a consumer reads old messages from disk."""
     broker.start()
     wait_for_port(broker.port)
-    load(broker, "send -size 1024 -conns 8 -inflight 32 -count 800000 -busyok -topic behind")
+    load(broker, f"send -size 1024 -conns 8 -inflight 32 -count {FAR_BEHIND_MESSAGES} -busyok -topic behind")
     broker.stop()
     drop_pages(broker.directory)
     broker.start()
@@ -96,6 +97,11 @@ def far_behind(broker: Broker, mqload: Mqload, load: Load) -> dict[str, float]:
     reading = mqload.command(broker, "pull -conns 4 -seconds 0 -create=false -topic behind")
     reader = subprocess.Popen(reading, stdout=subprocess.PIPE)
     beside = load(broker, light)
+    if reader.poll() is not None:
+        print(
+            f"  the reader was done before the sends: {FAR_BEHIND_MESSAGES:,} messages are too few",
+            flush=True,
+        )
     printed, _ = reader.communicate(timeout=300)
     broker.stop()
     alone_us, beside_us = alone["latency_us"]["p99"], beside["latency_us"]["p99"]

@@ -4,11 +4,12 @@
 
 Each side has a fresh broker and a fresh Spark (local, two cores; ours with the settings of cometmq.spark.session(),
 the peer's with Spark's own) and does the same: write ``count`` rows (sink), read them back into nothing (batch read),
-run micro-batches of 100 rows (floor: the median). Ours also scans the store. Both sides live at the same time and take
-turns, row by row and round by round, because the speed of a shared machine changes within a minute; the figures are
-medians of the rounds after the first ones, in which Java still compiles. CPU is that of Spark (JVM and Python workers)
-and of the broker, a row. Needs cometmq[spark]; the Kafka side needs Java and Maven and takes its jars from Maven
-Central once (of the connector the last that is there: 4.2.0).
+run micro-batches of 100 rows (floor: the median). Ours also scans the store, and reads as many rows with the same
+columns from a source that only repeats one batch: what Spark makes of that is the limit. Both sides live at the same
+time and take turns, row by row and round by round, because the speed of a shared machine changes within a minute; the
+figures are medians of the rounds after the first ones, in which Java still compiles. CPU is that of Spark (JVM and
+Python workers) and of the broker, a row. Needs cometmq[spark]; the Kafka side needs Java and Maven and takes its jars
+from Maven Central once (of the connector the last that is there: 4.2.0).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from bench.spark import peers
 from bench.spark.measure import Measure, middle
 
 TOPICS = ("bench", "bench-warm")
-READS = ("batch read", "batch read, 2 columns", "store scan")
+READS = ("batch read", "batch read, 2 columns", "store scan", "one batch repeated")
 COMPILING_ROUNDS = 4  # of each read; not counted
 # What a row of ours is held against: the row of Kafka's, and the least ratio (of times: the greatest).
 BARS = {

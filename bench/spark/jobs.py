@@ -14,6 +14,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from bench.spark.measure import Measure, measured
@@ -166,6 +167,18 @@ def wait_for_batches(query: Any) -> None:
         time.sleep(0.2)
 
 
+def repeated(side: Side, scan: Any) -> Any:
+    """As many rows with the columns of a scan, from memory."""
+    from bench.spark import ceiling
+
+    path = Path(side.plan.store).parent / "one-batch.arrow"
+    if not path.exists():
+        ceiling.save_batch(scan, path)
+        side.spark.dataSource.register(ceiling.Repeating)
+    reader = side.spark.read.format(ceiling.Repeating.name()).options(path=str(path), count=side.plan.count)
+    return reader.load()
+
+
 def jobs(side: Side) -> dict[str, Callable[[], Measure]]:
     """What can be asked for, by name."""
     plan, read = side.plan, side.spark.read
@@ -181,6 +194,7 @@ def jobs(side: Side) -> dict[str, Callable[[], Measure]]:
             reading("batch read", side.reader(read, plan.topic).load),
             reading("batch read, 2 columns", narrow.load),
             reading("store scan", lambda: scan.load(plan.store)),
+            reading("one batch repeated", lambda: repeated(side, scan.load(plan.store))),
             ("micro-batch floor", lambda: floor(side)),
         )
     )
