@@ -2,7 +2,8 @@
 
 A virtual machine gets a page from its host when it touches it for the first time, at several times the cost of all
 that a broker does with it; once the cache is full, pages are used again. Pages of deleted files go back to the host
-within seconds, so the cache is filled again before each round: each round deletes the store of the one before.
+within seconds, and so do those that a benchmark drops to read them from disk; so the cache is filled again before each
+round (each deletes the store of the one before) and after dropping.
 """
 
 from __future__ import annotations

@@ -103,7 +103,7 @@ class Bench:
                 broker.wipe()
                 self.cache.fill()
                 try:
-                    figures = life.measure(broker, mqload, self.load)
+                    figures = life.measure(broker, mqload, self.load, self.cache.fill)
                 finally:
                     broker.wipe()
                 found.setdefault(broker.name, []).append(figures)
@@ -154,6 +154,7 @@ class Bench:
         if row.cold:
             broker.stop()
             drop_pages(broker.directory)
+            self.cache.fill()
             broker.start()
             wait_for_port(broker.port)
         arguments = (

@@ -23,6 +23,7 @@ FAR_BEHIND_SECONDS = 4
 LIGHT_RATE = 2_000  # sends a second while somebody reads far behind
 
 Load = Callable[..., dict[str, Any]]
+Fill = Callable[[], None]  # of the page cache
 
 
 def process_start_s(pid: int) -> float:
@@ -50,7 +51,7 @@ def ready_ms(broker: Broker, mqload: Mqload) -> float:
     return (done_s - process_start_s(broker.pid)) * 1000
 
 
-def start_up(broker: Broker, mqload: Mqload, load: Load) -> dict[str, float]:
+def start_up(broker: Broker, mqload: Mqload, load: Load, fill: Fill) -> dict[str, float]:
     """Empty; with a million messages after a clean stop; after kill -9. And the memory they leave."""
     figures = {"empty, ms": ready_ms(broker, mqload)}
     load(broker, f"send -size 1024 -conns 8 -inflight 32 -count {MESSAGES} -busyok -topic million")
@@ -64,7 +65,7 @@ def start_up(broker: Broker, mqload: Mqload, load: Load) -> dict[str, float]:
     return figures
 
 
-def many_queues(broker: Broker, mqload: Mqload, load: Load) -> dict[str, float]:
+def many_queues(broker: Broker, mqload: Mqload, load: Load, fill: Fill) -> dict[str, float]:
     """10,000 topics x 8: created; ours also written and read (the Java broker runs out of descriptors there)."""
     broker.start()
     wait_for_port(broker.port)
@@ -80,13 +81,14 @@ def many_queues(broker: Broker, mqload: Mqload, load: Load) -> dict[str, float]:
     return figures
 
 
-def far_behind(broker: Broker, mqload: Mqload, load: Load) -> dict[str, float]:
+def far_behind(broker: Broker, mqload: Mqload, load: Load, fill: Fill) -> dict[str, float]:
     """Light sends alone, then the same for as long, all of it while a consumer reads old messages from disk."""
     broker.start()
     wait_for_port(broker.port)
     load(broker, f"send -size 1024 -conns 8 -inflight 32 -count {FAR_BEHIND_MESSAGES} -busyok -topic behind")
     broker.stop()
     drop_pages(broker.directory)
+    fill()
     broker.start()
     wait_for_port(broker.port)
     light = (

@@ -27,7 +27,7 @@ class Life:
     """A group of lines measured on servers of their own, once per round; bars as in Row."""
 
     name: str
-    measure: Callable[[Broker, Mqload, lives.Load], dict[str, float]]
+    measure: Callable[[Broker, Mqload, lives.Load, lives.Fill], dict[str, float]]
     bars: dict[str, str]
 
 
