@@ -181,11 +181,21 @@ static void save_pending(void) {
     if (fclose(file) || real_rename(next, path)) die(next);
 }
 
-static void note(char *what) {
-    if (pending_count == PENDING_MAX) {
-        errno = ENOSPC;
-        die("too many renames without a sync of their directory");
+static void apply(char *what);
+
+/* The journal of a file system is not endless: when it is full, the oldest half of it goes to the disk. */
+static void make_room(void) {
+    int moved = PENDING_MAX / 2;
+    for (int i = 0; i < moved; i++) {
+        apply(pending[i]);
+        free(pending[i]);
     }
+    pending_count -= moved;
+    memmove(pending, pending + moved, pending_count * sizeof *pending);
+}
+
+static void note(char *what) {
+    if (pending_count == PENDING_MAX) make_room();
     pending[pending_count++] = strdup(what);
     save_pending();
 }
