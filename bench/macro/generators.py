@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from bench.macro.servers import Broker
+from bench.spark.measure import cpu_s
 
 SHARED = Path(__file__).parents[3] / "shared" / "bench"
 LOAD_SECONDS_MAX = 600
@@ -117,9 +117,3 @@ def run_for_json(command: list[str]) -> dict[str, Any]:
         raise RuntimeError(f"{' '.join(command)}: {done.stderr[-500:] or done.stdout[-500:]}")
     result: dict[str, Any] = json.loads(done.stdout)
     return result
-
-
-def cpu_s(pid: int) -> float:
-    """User and system time of a process."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

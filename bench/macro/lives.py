@@ -6,7 +6,6 @@ Each function measures one broker and returns named figures; ``__main__`` compar
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import threading
 import time
@@ -16,6 +15,7 @@ from typing import Any
 
 from bench.macro.generators import Mqload
 from bench.macro.servers import Broker, drop_pages, wait_for_port
+from bench.spark.measure import TICKS_PER_S, stat_fields
 
 MESSAGES = 1_000_000
 FAR_BEHIND_MESSAGES = 3_200_000  # more than any broker here reads in FAR_BEHIND_SECONDS
@@ -28,8 +28,7 @@ Fill = Callable[[], None]  # of the page cache
 
 def process_start_s(pid: int) -> float:
     """When a process began, on the clock of time.clock_gettime(CLOCK_BOOTTIME)."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return int(fields[19]) / os.sysconf("SC_CLK_TCK")
+    return int(stat_fields(pid)[19]) / TICKS_PER_S
 
 
 def anonymous_mb(pid: int) -> float:

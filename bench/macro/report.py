@@ -104,11 +104,8 @@ def spread(found: list[dict[str, float]], figure: str) -> str:
     return f"{min(values):,.6g} to {max(values):,.6g}" if values else ""
 
 
-ABSOLUTE = (
-    "kB each",
-    "pulled of 160,000",
-    "send p99 beside / alone",
-)  # bars on the figure itself, not on its ratio
+# Their bars are on the figure itself, not on its ratio
+ABSOLUTE = ("kB each", "pulled of 160,000", "send p99 beside / alone")
 
 
 def lines_of(row: Row | Life, found: dict[str, list[dict[str, float]]]) -> list[str]:

@@ -36,7 +36,7 @@ from cometmq.net.receive import incomplete
 
 log = logging.getLogger(__name__)
 
-LINKS_PER_TURN = 64  # read in one turn of the loop; the others are ready in the next
+LINKS_PER_ROUND = 64  # that are asked for; the others are ready in the next
 LINKS_PER_BATCH = 16  # whose sends share a commit: more would keep the first ones waiting for their answers
 BULK_SIZE = 8 << 10  # bytes of an answer; who got one is served after the others next time
 ROUNDS_PER_TURN = 8  # then the loop looks at its timers and its other sockets
@@ -104,7 +104,7 @@ class Pump:
         link: Link
         taking: cython.int = 0
         bulky: list = []
-        for fd, event in self._epoll.poll(0, LINKS_PER_TURN):
+        for fd, event in self._epoll.poll(0, LINKS_PER_ROUND):
             link = self._links.get(fd)
             if link is None:
                 continue  # closed by one before it
@@ -160,7 +160,7 @@ class Link:
     _events: cython.int  # what the epoll set watches this socket for
     _reading: cython.bint
     _dirty: cython.bint
-    _bulky: cython.bint
+    _bulky: cython.bint  # its last answer was
     _full: cython.bint  # the connection was told to pause writing
     _closing: cython.bint
     _lost: cython.bint
