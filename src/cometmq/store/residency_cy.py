@@ -27,11 +27,14 @@ if cython.compiled:
     from cython.cimports.posix.unistd import read, write
 
 PAGE_SIZE = mmap.PAGESIZE
+MADV_HUGEPAGE = cython.declare(cython.int, 14)
 MADV_POPULATE_READ = cython.declare(cython.int, 22)  # Linux 5.14
 # Bytes that one call brings into memory; meanwhile the kernel has a lock that the loop may need (to map a file)
 STEP_SIZE = cython.declare(cython.size_t, 64 << 10)
 # Bytes; of a larger range the kernel takes no more than one request to the disk
 ADVICE_SIZE = cython.declare(cython.size_t, 512 << 10)
+# Bytes; what is as long is read as huge pages: one entry in the kernel's tables instead of 512, to make and to drop
+HUGE_SIZE = cython.declare(cython.size_t, 2 << 20)
 PAGES_AT_ONCE = cython.declare(cython.size_t, 1024)  # that one question is about
 
 JOB = struct.Struct("=QQ")  # address and size of a piece
@@ -86,10 +89,13 @@ def read_jobs(descriptor: int, done: object, answers: int = -1) -> None:
 
 def _read_range_slowly(address: int, size: int) -> None:
     first, size = _whole_pages(address, size)
+    is_huge = size >= HUGE_SIZE and _advise(first, size, MADV_HUGEPAGE)
     for at in range(0, size, STEP_SIZE):
         step = min(STEP_SIZE, size - at)
-        _advise(first + at, step, mmap.MADV_WILLNEED)
-        _advise(first + at, step, MADV_POPULATE_READ)  # reads them now; older kernels have begun to, at least
+        if not is_huge:
+            _advise(first + at, step, mmap.MADV_WILLNEED)
+        if not _advise(first + at, step, MADV_POPULATE_READ):  # reads them now
+            _advise(first + at, step, mmap.MADV_WILLNEED)  # an older kernel: it begins to, at least
 
 
 def _whole_pages(address: int, size: int) -> tuple[int, int]:
@@ -97,8 +103,8 @@ def _whole_pages(address: int, size: int) -> tuple[int, int]:
     return first, address + size - first
 
 
-def _advise(address: int, size: int, advice: int) -> None:
-    _libc.madvise(ctypes.c_void_p(address), ctypes.c_size_t(size), advice)
+def _advise(address: int, size: int, advice: int) -> bool:
+    return _libc.madvise(ctypes.c_void_p(address), ctypes.c_size_t(size), advice) == 0
 
 
 _seen = cython.declare(cython.uint, 0)  # what was looked at: the compiler shall not leave the looking out
@@ -176,17 +182,21 @@ def _read_range(at: cython.size_t, end: cython.size_t, page_size: cython.size_t)
     global _seen
     size: cython.size_t
     advised: cython.size_t = at
+    if end - at >= HUGE_SIZE and madvise(cython.cast(cython.p_void, at), end - at, MADV_HUGEPAGE) == 0:
+        advised = end  # a page fault there asks for more than is waited for
     while advised < end:
         size = min(end - advised, ADVICE_SIZE)
         madvise(cython.cast(cython.p_void, advised), size, MADV_WILLNEED)
         advised += size
     while at < end:
         size = min(end - at, STEP_SIZE)
-        # A page that the disk does not give is an error here; looking at it would end the process.
+        # A page that the disk does not give is an error here; looking at it would end the process. An older kernel
+        # does not know the call: then it is asked to begin, at least.
         if madvise(cython.cast(cython.p_void, at), size, MADV_POPULATE_READ) == 0:
             while size > 0:
                 _seen += cython.cast(cython.p_uchar, at)[0]
                 at += page_size
                 size = size - page_size if size > page_size else 0
         else:
+            madvise(cython.cast(cython.p_void, at), size, MADV_WILLNEED)
             at += size

@@ -276,14 +276,15 @@ def test_only_so_many_blocks_are_remembered(config: StoreConfig, monkeypatch: py
         results.clear()
 
 
-def test_pages_are_found_missing_and_read_in(residency: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("size", [300_000, 2 * MIB + 100], ids=["pages", "huge pages"])
+def test_pages_are_found_missing_and_read_in(residency: Any, tmp_path: Path, size: int) -> None:
     path = tmp_path / "file"
     path.write_bytes(random.Random(1).randbytes(3 * MIB + 5000))
     drop_file(path)
     with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as mapped, memoryview(mapped) as view:
         if residency.is_resident(view):
             pytest.skip("this file system keeps its files in memory")
-        with view[MIB + 100 : 3 * MIB + 200] as part, view[:0] as nothing:
+        with view[MIB + 100 : MIB + 100 + size] as part, view[:0] as nothing:
             residency.read_in(part)
             residency.read_in(nothing)
             assert residency.is_resident(part)
