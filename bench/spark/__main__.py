@@ -26,7 +26,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from bench.spark import peers
-from bench.spark.measure import Measure, middle
+from bench.spark.measure import Measure, middle, together
 
 TOPICS = ("bench", "bench-warm")
 READS = ("batch read", "batch read, 2 columns", "store scan", "one batch repeated")
@@ -117,16 +117,17 @@ def kafka(args: argparse.Namespace, directory: Path) -> Iterator[Jobs]:
             jobs.close()
 
 
-def measured(sides: list[Jobs], rounds: int) -> list[Measure]:
-    """The sink once (it fills the topic that is read), the reads in turn, the floor once."""
+def measured(sides: list[Jobs], rounds: int, rows: list[str]) -> tuple[list[Measure], list[Measure]]:
+    """The sink once (it fills the topic that is read), the reads in turn, the floor once; and the first rounds."""
     found = [side.run("sink") for side in sides]
     reads: dict[tuple[str, str], list[Measure]] = {}
     for _ in range(COMPILING_ROUNDS + rounds):
         for side in sides:
-            for row in READS if side.side == "comet" else READS[:1]:
+            for row in rows if side.side == "comet" else READS[:1]:
                 reads.setdefault((side.side, row), []).append(side.run(row))
+    first = [together(measures[:COMPILING_ROUNDS]) for measures in reads.values()]
     found += [middle(measures[COMPILING_ROUNDS:]) for measures in reads.values()]
-    return found + [side.run("micro-batch floor") for side in sides]
+    return found + [side.run("micro-batch floor") for side in sides], first
 
 
 def described(measure: Measure) -> str:
@@ -172,6 +173,12 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--count", type=int, default=1_000_000)
     parser.add_argument("--size", type=int, default=1024, help="bytes of a body")
     parser.add_argument("--rounds", type=int, default=8, help="runs of each read that count")
+    parser.add_argument(
+        "--read",
+        action="append",
+        choices=READS,
+        help="one of our reads (all): with one, Java has compiled as much for us as for the peer in the first rounds",
+    )
     parser.add_argument("--no-kafka", action="store_true")
     parser.add_argument("--no-comet", action="store_true")
     parser.add_argument("--kafka-python", default=sys.executable, help="an interpreter with another Spark")
@@ -196,8 +203,9 @@ def main() -> None:
                 sides.append(stack.enter_context(kafka(args, Path(directory))))
             except peers.Unavailable as reason:
                 print(f"without Kafka: {reason}", file=sys.stderr)
-        measures = measured(sides, args.rounds)
+        measures, first = measured(sides, args.rounds, args.read or list(READS))
     print(table(measures))
+    print(f"\nThe first {COMPILING_ROUNDS} rounds of the session, together:\n\n{table(first)}")
     print(f"\n{args.count} rows of {args.size} bytes, {time.monotonic() - began:.0f} s")
     if args.json:
         args.json.write_text(json.dumps([measure.to_json() for measure in measures], indent=1) + "\n")

@@ -77,3 +77,14 @@ def middle(measures: list[Measure]) -> Measure:
     figures = ("rows_per_s", "spark_cpu_us", "broker_cpu_us", "batch_ms")
     medians = {name: statistics.median(getattr(measure, name) for measure in measures) for name in figures}
     return Measure(measures[0].row, measures[0].side, **medians)
+
+
+def together(measures: list[Measure]) -> Measure:
+    """Several runs of one row as if they were one."""
+    return Measure(
+        measures[0].row,
+        measures[0].side,
+        rows_per_s=statistics.harmonic_mean([measure.rows_per_s for measure in measures]),
+        spark_cpu_us=statistics.mean(measure.spark_cpu_us for measure in measures),
+        broker_cpu_us=statistics.mean(measure.broker_cpu_us for measure in measures),
+    )

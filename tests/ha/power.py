@@ -6,6 +6,7 @@ The brokers are told another boot id at the next start, as a machine that went d
 
 from __future__ import annotations
 
+import asyncio
 import random
 import shutil
 from pathlib import Path
@@ -21,6 +22,8 @@ PAGE_SIZE = 4096
 LOG_FILE_SIZE = 4 << 20
 # Small files: the shim compares a file with its shadow at each sync.
 SETTINGS = {"mappedFileSizeCommitLog": str(LOG_FILE_SIZE)}
+# So long clients read what the brokers had answered before: it is part of what may be gone afterwards.
+ANSWERS_S = 0.2
 ON_DISK = {"brokerRole": "SYNC_MASTER", "flushDiskType": "SYNC_FLUSH"}
 
 
@@ -217,6 +220,7 @@ async def of_all_and_force(trial: Trial) -> None:
     """F-22: nobody is sure to have everything, so an operator says who is to be master: the longest log."""
     group = _powered(trial)
     lost = group.cut_power(*group.ids)
+    await asyncio.sleep(ANSWERS_S)
     trial.note(f"power loss of all, pages lost: {lost}")
     for number in group.ids:
         group.launch(number)
