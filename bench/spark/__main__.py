@@ -7,9 +7,9 @@ the peer's with Spark's own) and does the same: write ``count`` rows (sink), rea
 run micro-batches of 100 rows (floor: the median). Ours also scans the store, and reads as many rows with the same
 columns from a source that only repeats one batch: what Spark makes of that is the limit. Both sides live at the same
 time and take turns, row by row and round by round, because the speed of a shared machine changes within a minute; the
-figures are medians of the rounds after the first ones, in which Java still compiles. CPU is that of Spark (JVM and
-Python workers) and of the broker, a row. Needs cometmq[spark]; the Kafka side needs Java and Maven and takes its jars
-from Maven Central once (of the connector the last that is there: 4.2.0).
+figures are medians of the rounds after the first ones, in which Java still compiles; a second table has those. CPU is
+that of Spark (JVM and Python workers) and of the broker, a row. Needs cometmq[spark]; the Kafka side needs Java and
+Maven and takes its jars from Maven Central once (of the connector the last that is there: 4.2.0).
 """
 
 from __future__ import annotations
