@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from bench.macro.servers import Broker
-from bench.spark.measure import cpu_s
+from bench.processes import cpu_s
 
 SHARED = Path(__file__).parents[3] / "shared" / "bench"
 LOAD_SECONDS_MAX = 600

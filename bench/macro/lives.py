@@ -15,7 +15,7 @@ from typing import Any
 
 from bench.macro.generators import Mqload
 from bench.macro.servers import Broker, drop_pages, wait_for_port
-from bench.spark.measure import TICKS_PER_S, stat_fields
+from bench.processes import TICKS_PER_S, stat_fields
 
 MESSAGES = 1_000_000
 FAR_BEHIND_MESSAGES = 3_200_000  # more than any broker here reads in FAR_BEHIND_SECONDS

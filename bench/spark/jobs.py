@@ -3,7 +3,7 @@
     python -m bench.spark.jobs '{"side": "comet", ...}'
 
 Reads names of jobs, a line each, runs them and answers each with a JSON line. The peer's side imports nothing but
-pyspark and measure.py, so that it may run on another Spark than ours.
+pyspark and what measures, so that it may run on another Spark than ours.
 """
 
 from __future__ import annotations
