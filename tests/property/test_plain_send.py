@@ -214,7 +214,8 @@ def consumed(
     offsets = array.array("q", [0] * QUEUES)
     sends = plain_sends(module, offsets)
     log = bytearray(limit)
-    count = sends.consume(data, 0, len(data), born, memoryview(log), 0, limit, 1000, NOW_MS)
+    sends.open(memoryview(log), 0, limit, 1000)
+    count = sends.consume(data, 0, len(data), born, NOW_MS)
     return count, sends.position, sends.count, sends.responses, bytes(log), list(offsets)
 
 

@@ -26,7 +26,7 @@ from cometmq.broker.config import FAST_PORT_DISTANCE, HA_PORT_DISTANCE, BrokerCo
 from cometmq.broker.counters import BrokerCounters
 from cometmq.broker.delay import DELAY_OFFSET_FILE, ScheduledMessages
 from cometmq.broker.durability import Durability
-from cometmq.broker.fast_path import FastPath
+from cometmq.broker.fast_path_cy import FastPath
 from cometmq.broker.files import ConfigFiles
 from cometmq.broker.filter_data import FILTER_FILE, FilterData
 from cometmq.broker.flow_control import FlowControl
@@ -297,7 +297,7 @@ class Broker:
                 continue
             self.server, self.fast_server = server, fast_server
             self.plain_sends = PlainSendPath(self)
-            fast_path = FastPath(self.plain_sends, self.pulls, self.net_metrics)
+            fast_path = FastPath(self.plain_sends, self.pulls, self.net_metrics.requests)
             server.fast_path, server.batch_path = fast_path.serve, fast_path
             fast_server.fast_path, fast_server.batch_path = self.plain_sends.serve, self.plain_sends
             return

@@ -48,6 +48,12 @@ if cython.compiled:
         read_send_numbers,
     )
     from cython.cimports.cometmq.send_properties import edit_properties
+    from cython.cimports.cpython.buffer import (
+        Py_buffer,
+        PyBUF_SIMPLE,
+        PyBuffer_Release,
+        PyObject_GetBuffer,
+    )
     from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize
     from cython.cimports.libc.string import memcmp, memcpy
 else:
@@ -124,6 +130,10 @@ class PlainSends:
     count = cython.declare(cython.Py_ssize_t, visibility="readonly")
     stored_size = cython.declare(cython.longlong, visibility="readonly")
     responses = cython.declare(bytes, visibility="readonly")
+    _log: object
+    _limit: cython.Py_ssize_t
+    _physical_base: cython.longlong
+    _target: cython.pointer(cython.uchar)
     _body_size_max: cython.Py_ssize_t
     _frame_size_max: cython.Py_ssize_t
     _cluster: bytes
@@ -156,6 +166,7 @@ class PlainSends:
         self.count = 0
         self.stored_size = 0
         self.responses = b""
+        self.open(memoryview(b""), 0, 0, 0)
         self._body_size_max = body_size_max
         self._frame_size_max = frame_size_max
         self._cluster = b"CLUSTER\x01" + cluster.encode()
@@ -180,36 +191,50 @@ class PlainSends:
         """The topic changed or went away: let the handlers look at it again."""
         self.topics.pop(topic, None)
 
+    def open(self, log: object, position: int, limit: int, physical_base: int) -> None:
+        """From now on records go to ``log[position:limit]`` (the store keeps room for its closing record behind that);
+        ``physical_base`` is the physical offset of ``log[0]``.
+        """
+        assert 0 <= position <= limit <= len(log)
+        self.position = position
+        self._limit = limit
+        self._physical_base = physical_base
+        self._log = log
+        if cython.compiled:
+            self._target = _writable(log)
+
     def consume(
         self,
-        view: cython.const[cython.uchar][::1],
+        view: object,
         start: cython.Py_ssize_t,
         end: cython.Py_ssize_t,
         born_host: bytes,
-        log: cython.uchar[::1],
-        position: cython.Py_ssize_t,
-        limit: cython.Py_ssize_t,
-        physical_base: cython.longlong,
         now_ms: cython.longlong,
     ) -> int:
-        """Store the plain sends at the front of ``view[start:end]``; answer how many bytes were consumed.
-
-        Records go to ``log[position:limit]`` (the store keeps room for its closing record behind that);
-        ``physical_base`` is the physical offset of ``log[0]``.
-        """
-        assert 0 <= start <= end <= len(view) and 0 <= position <= limit <= len(log)
+        """Store the plain sends at the front of ``view[start:end]``; answer how many bytes were consumed."""
+        assert 0 <= start <= end <= len(view)
         self.count = 0
         self.stored_size = 0
-        if cython.compiled:
-            return self._consume(view, start, end, born_host, log, position, limit, physical_base, now_ms)
-        else:
-            return self._consume_python(
-                view, start, end, born_host, log, position, limit, physical_base, now_ms
+        self.responses = b""
+        if not cython.compiled:
+            return self._consume_python(view, start, end, born_host, now_ms)
+        buffer: Py_buffer
+        PyObject_GetBuffer(view, cython.address(buffer), PyBUF_SIMPLE)
+        try:
+            return self._consume(
+                cython.cast(cython.pointer(cython.const[cython.uchar]), buffer.buf),
+                start,
+                end,
+                born_host,
+                now_ms,
             )
+        finally:
+            PyBuffer_Release(cython.address(buffer))
 
     # ---- the specification: plain Python -----------------------------------------------------------------------
 
-    def _consume_python(self, view, start, end, born_host, log, position, limit, physical_base, now_ms):
+    def _consume_python(self, view, start, end, born_host, now_ms):
+        log, position, limit, physical_base = self._log, self.position, self._limit, self._physical_base
         pos = start
         out = bytearray()
         while end - pos >= 8 and len(out) + RESPONSE_SIZE_MAX <= RESPONSES_SIZE_MAX:
@@ -353,22 +378,16 @@ class PlainSends:
         @cython.cfunc
         def _consume(
             self,
-            view: cython.const[cython.uchar][::1],
+            data: cython.pointer(cython.const[cython.uchar]),
             start: cython.Py_ssize_t,
             end: cython.Py_ssize_t,
             born_host: bytes,
-            log: cython.uchar[::1],
-            position: cython.Py_ssize_t,
-            limit: cython.Py_ssize_t,
-            physical_base: cython.longlong,
             now_ms: cython.longlong,
         ) -> cython.Py_ssize_t:
-            self.position = position
-            self.responses = b""
-            if start == end or position == limit:
-                return 0
-            data: cython.pointer(cython.const[cython.uchar]) = cython.address(view[0])
-            target: cython.pointer(cython.uchar) = cython.address(log[0])
+            position: cython.Py_ssize_t = self.position
+            limit: cython.Py_ssize_t = self._limit
+            physical_base: cython.longlong = self._physical_base
+            target: cython.pointer(cython.uchar) = self._target
             out: cython.pointer(cython.uchar) = cython.cast(cython.pointer(cython.uchar), self._out)
             born: cython.pointer(cython.const[cython.uchar]) = born_host
             born_size: cython.Py_ssize_t = len(born_host)
@@ -675,6 +694,14 @@ class PlainSends:
 
 
 if cython.compiled:
+
+    @cython.cfunc
+    def _writable(view: object) -> cython.pointer(cython.uchar):
+        """Where the bytes of a view are; valid while somebody keeps the view."""
+        buffer: Py_buffer
+        PyObject_GetBuffer(view, cython.address(buffer), PyBUF_SIMPLE)
+        PyBuffer_Release(cython.address(buffer))
+        return cython.cast(cython.pointer(cython.uchar), buffer.buf)
 
     @cython.cfunc
     @cython.inline

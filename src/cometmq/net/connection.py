@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, cast
 from cometmq.errors import ConnectionLost, RemoteProtocolError, Timeout
 from cometmq.net.addresses import format_address, host_bytes, plain_host
 from cometmq.net.metrics import CloseReason
+from cometmq.net.pump_cy import Served
 from cometmq.net.receive import LENGTH_SIZE, FrameReceiver, bad_length
 from cometmq.protocol.command import Buffer, RemotingCommand, decode_frame
 from cometmq.protocol.frame_cy import split_frames
@@ -43,7 +44,9 @@ TLS_HANDSHAKE_BYTE = 0x16
 _ids = itertools.count(1)
 
 
-class Connection(asyncio.BufferedProtocol):
+class Connection(Served, asyncio.BufferedProtocol):
+    transport: asyncio.Transport
+
     __slots__ = (
         *(
             "_close_reason",
@@ -55,16 +58,15 @@ class Connection(asyncio.BufferedProtocol):
             "_out_size",
             "_pending",
         ),
-        *("_resting", "_stash", "_transport", "_turn_ends", "_write_paused"),
-        *("attachments", "born_host", "bytes_written"),
-        *("closed", "closed_at_ms", "drained_at_ms", "drained_bytes", "id", "in_flight", "last_active_ms"),
-        *("on_close", "partial_since_ms", "peer", "peer_host", "peer_port", "receiver", "tls"),
+        *("_resting", "_stash", "_turn_ends", "_write_paused"),
+        *("attachments", "closed_at_ms", "drained_at_ms", "drained_bytes", "id", "in_flight"),
+        *("on_close", "peer", "peer_host", "peer_port", "receiver", "tls"),
     )
 
     def __init__(self, endpoint: Endpoint, *, tls: bool = False) -> None:
+        super().__init__(endpoint.metrics.traffic)
         self._endpoint = endpoint
         self.receiver = FrameReceiver(endpoint.shared_buffer)
-        self._transport: asyncio.Transport = cast(asyncio.Transport, None)  # set before anything else happens
         self._out: list[Buffer] = []
         self._out_size = 0
         self._corked = False
@@ -81,12 +83,8 @@ class Connection(asyncio.BufferedProtocol):
         self.peer_host = ""
         self.peer_port = 0
         self.peer = ""
-        self.born_host = b""
-        self.closed = False
         self.closed_at_ms = 0
         self.last_active_ms = endpoint.now_ms()
-        self.partial_since_ms = 0  # when the incomplete frame began, 0 = none
-        self.bytes_written = 0
         self.drained_bytes = -1  # how much had left the output buffer when the expiry scan looked last
         self.drained_at_ms = 0
         self.in_flight = 0
@@ -99,9 +97,9 @@ class Connection(asyncio.BufferedProtocol):
     # --- asyncio.BufferedProtocol ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
+        self.transport = cast(asyncio.Transport, transport)
         config = self._endpoint.config
-        self._transport.set_write_buffer_limits(config.high_water_bytes, config.low_water_bytes)
+        self.transport.set_write_buffer_limits(config.high_water_bytes, config.low_water_bytes)
         name = transport.get_extra_info("peername") or ("", 0)
         self.peer_host = plain_host(str(name[0]))
         self.peer_port = int(name[1])
@@ -115,7 +113,7 @@ class Connection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         endpoint = self._endpoint
         self.last_active_ms = endpoint.now_ms()
-        endpoint.metrics.bytes_in += nbytes
+        self.traffic.bytes_in += nbytes
         ready = self.receiver.received(nbytes)
         if ready is None:
             self.bound_memory()
@@ -146,7 +144,7 @@ class Connection(asyncio.BufferedProtocol):
         self._write_paused = True
         self.drained_at_ms = self._endpoint.now_ms()
         self._endpoint.metrics.reading_paused += 1
-        self._transport.pause_reading()
+        self.transport.pause_reading()
 
     def resume_writing(self) -> None:
         self._write_paused = False
@@ -161,7 +159,7 @@ class Connection(asyncio.BufferedProtocol):
             self._set_stash(b"")
             self._handle_bytes(memoryview(stash), 0, len(stash))
         if not self._paused and not self.closed:
-            self._transport.resume_reading()
+            self.transport.resume_reading()
 
     @property
     def _paused(self) -> bool:
@@ -170,7 +168,7 @@ class Connection(asyncio.BufferedProtocol):
     def _rest(self) -> None:
         """Let the others have a turn of the loop."""
         self._resting = True
-        self._transport.pause_reading()
+        self.transport.pause_reading()
         self._endpoint.loop.call_soon(self._end_rest)
 
     def _end_rest(self) -> None:
@@ -298,32 +296,25 @@ class Connection(asyncio.BufferedProtocol):
         if not self._corked:
             self._flush()
 
-    def answer(self, frames: bytes) -> None:
-        """Write the answers of a batch: whole frames that nothing else waits with."""
-        if not self.closed:
-            self.bytes_written += len(frames)
-            self._endpoint.metrics.bytes_out += len(frames)
-            self._transport.write(frames)
-
     def _flush(self) -> None:
         if self.closed:
             return
         out, size = self._out, self._out_size
         self._out, self._out_size = [], 0
         self.bytes_written += size
-        self._endpoint.metrics.bytes_out += size
+        self.traffic.bytes_out += size
         if not self._corked:
             self.last_active_ms = self._endpoint.now_ms()
         if len(out) == 1:
-            self._transport.write(out[0])
+            self.transport.write(out[0])
         else:
-            self._transport.writelines(out)
+            self.transport.writelines(out)
         if self._write_paused and self.unsent_bytes > self._endpoint.config.output_bytes_max:
             self.close(CloseReason.OUTPUT_FULL)
 
     @property
     def unsent_bytes(self) -> int:
-        return self._transport.get_write_buffer_size()
+        return self.transport.get_write_buffer_size()
 
     @property
     def write_paused(self) -> bool:
@@ -336,7 +327,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def give_up_after(self, unacknowledged_ms: int) -> None:
         """Close when the peer's machine takes nothing for so long (Linux): else it may be minutes until that shows."""
-        sock = self._transport.get_extra_info("socket")
+        sock = self.transport.get_extra_info("socket")
         option = getattr(socket, "TCP_USER_TIMEOUT", None)
         if sock is not None and option is not None:
             sock.setsockopt(socket.IPPROTO_TCP, option, unacknowledged_ms)
@@ -408,15 +399,19 @@ class Connection(asyncio.BufferedProtocol):
         self._close_reason = reason
         self.closed_at_ms = self._endpoint.now_ms()
         if reason in _NO_LINGER:
-            self._transport.abort()
+            self.transport.abort()
         else:
-            self._transport.close()
+            self.transport.close()
+
+    def fail(self) -> None:
+        """Something of ours went wrong: what the peer was told, and what not, is not known."""
+        self.close(CloseReason.INTERNAL_ERROR)
 
     def abort(self) -> None:
         """End at once, dropping what was not sent."""
         if not self.closed:
             self.closed, self._close_reason = True, CloseReason.LOCAL
-        self._transport.abort()
+        self.transport.abort()
 
 
 _NO_LINGER = frozenset({CloseReason.SLOW_READER, CloseReason.OUTPUT_FULL, CloseReason.RECEIVE_MEMORY})

@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from cometmq.clock import Clock
 from cometmq.clock import now_ms as wall_clock
@@ -20,6 +20,7 @@ from cometmq.net.config import NetConfig
 from cometmq.net.connection import Connection
 from cometmq.net.expiry import expiry_reason
 from cometmq.net.metrics import CloseReason, NetMetrics
+from cometmq.net.pump_cy import BatchPath
 from cometmq.net.receive import SharedBuffer
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand
@@ -32,16 +33,6 @@ Handler = Callable[[Connection, RemotingCommand], Answer | Awaitable[Answer]]
 # returns how many bytes that was. The view is valid during the call only. What it writes leaves with the answers
 # of the same read event.
 FastPath = Callable[[Connection, memoryview, int, int], int]
-
-
-class BatchPath(Protocol):
-    """A fast path for many connections at once: their frames are taken one after the other, then answered together."""
-
-    def take(self, connection: Connection, view: memoryview, start: int, end: int) -> int:
-        """Handle frames at the front of ``view[start:end]``; how many bytes. Answers may wait for ``finish``."""
-
-    def finish(self) -> None:
-        """Commit what was taken and answer it."""
 
 
 OVERLOAD_REMARK = "[OVERLOAD]system busy, start flow control for a while"

@@ -6,6 +6,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from cometmq.net.pump_cy import Traffic
+
 
 class CloseReason(StrEnum):
     """Why a connection ended. Every closed connection is counted under exactly one of these."""
@@ -34,8 +36,7 @@ class CloseReason(StrEnum):
 class NetMetrics:
     connections_opened: int = 0
     connections_closed: Counter[str] = field(default_factory=Counter)  # by CloseReason
-    bytes_in: int = 0
-    bytes_out: int = 0
+    traffic: Traffic = field(default_factory=Traffic)
     requests: Counter[int] = field(default_factory=Counter)  # table path only, by request code
     responses_unmatched: int = 0
     handler_errors: Counter[int] = field(default_factory=Counter)  # by request code
@@ -47,6 +48,14 @@ class NetMetrics:
     accept_errors: int = 0
     tls_connections: int = 0
     background_errors: int = 0  # exceptions in close callbacks and timers, logged
+
+    @property
+    def bytes_in(self) -> int:
+        return self.traffic.bytes_in
+
+    @property
+    def bytes_out(self) -> int:
+        return self.traffic.bytes_out
 
     @property
     def connections_open(self) -> int:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import logging
 import select
-from typing import Any
+from typing import Any, Optional
 
 try:
     import cython
@@ -28,27 +28,89 @@ except ModuleNotFoundError:
     from cometmq import _cython as cython
 
 if cython.compiled:
+    from cython.cimports.cometmq.clock import wall_ms
+    from cython.cimports.cometmq.epoll import wait_ready
+    from cython.cimports.cpython.buffer import Py_buffer, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
     from cython.cimports.libc.errno import errno
     from cython.cimports.posix.unistd import read, write
 
-from cometmq.net.metrics import CloseReason
+from cometmq.clock import now_ms as wall_clock
 from cometmq.net.receive import incomplete
 
 log = logging.getLogger(__name__)
 
-LINKS_PER_ROUND = 64  # that are asked for; the others are ready in the next
+LINKS_PER_ROUND = 64  # that are asked for (READY_MAX in epoll.pxd); the others are ready in the next
 LINKS_PER_BATCH = 16  # whose sends share a commit: more would keep the first ones waiting for their answers
 BULK_SIZE = 8 << 10  # bytes of an answer; who got one is served after the others next time
 ROUNDS_PER_TURN = 8  # then the loop looks at its timers and its other sockets
 PARTS_PER_WRITE = 512  # of an answer; the system takes 1,024
 
-READABLE = getattr(select, "EPOLLIN", 0)
-WRITABLE = getattr(select, "EPOLLOUT", 0)
+READABLE = cython.declare(cython.uint, getattr(select, "EPOLLIN", 0))
+WRITABLE = cython.declare(cython.uint, getattr(select, "EPOLLOUT", 0))
 
 
 def pump_class() -> Any:
     """Pump, or None where the system has no epoll."""
     return Pump if hasattr(select, "epoll") else None
+
+
+@cython.cclass
+class Traffic:
+    """Bytes that an endpoint has received and sent."""
+
+    def __init__(self) -> None:
+        self.bytes_in = 0
+        self.bytes_out = 0
+
+
+@cython.cclass
+class Served:
+    """What every read and every answer changes of a connection; Connection is this and the rest."""
+
+    def __init__(self, traffic: Traffic) -> None:
+        self.traffic = traffic
+        self.born_host = b""
+        self.closed = False
+        self.last_active_ms = 0
+        self.partial_since_ms = 0
+        self.bytes_written = 0
+
+    @cython.ccall
+    def answer(self, frames: bytes) -> object:
+        """Write the answers of a batch: whole frames that nothing else waits with."""
+        link: Link
+        if self.closed:
+            return None
+        self.bytes_written += len(frames)
+        self.traffic.bytes_out += len(frames)
+        if isinstance(self.transport, Link):
+            link = self.transport
+            link.write(frames)
+        else:
+            self.transport.write(frames)
+        return None
+
+
+@cython.cclass
+class BatchPath:
+    """A fast path for many connections at once: their frames are taken one after the other, then answered together."""
+
+    @cython.ccall
+    def take(
+        self, connection: Served, view: object, start: cython.Py_ssize_t, end: cython.Py_ssize_t
+    ) -> cython.Py_ssize_t:
+        """Handle frames at the front of ``view[start:end]``; how many bytes. Answers may wait for ``settle``."""
+        raise NotImplementedError
+
+    @cython.ccall
+    def settle(self) -> object:
+        """Commit what was taken and answer it."""
+        raise NotImplementedError
+
+    @cython.ccall
+    def finish(self) -> object:
+        """As ``settle``, before somebody else handles frames."""
+        raise NotImplementedError
 
 
 @cython.cclass
@@ -58,18 +120,42 @@ class Pump:
     _endpoint: object
     _loop: object
     _epoll: object
+    _set: cython.int
+    _clock: object
     _links: dict
     _dirty: list
     _in_turn: cython.bint
+    _descriptors: cython.int[64]
+    _events: cython.uint[64]
+    _now_ms: cython.longlong
+    _shared: object  # the view that all read into
+    _room: cython.p_uchar
+    _room_size: cython.Py_ssize_t
 
     def __init__(self, endpoint: Any, loop: Any) -> None:
         self._endpoint = endpoint
         self._loop = loop
         self._epoll = select.epoll()
+        self._set = self._epoll.fileno()
+        self._clock = None if endpoint.now_ms is wall_clock else endpoint.now_ms
         self._links = {}
         self._dirty = []  # have something to write at the end of this turn
         self._in_turn = False
-        loop.add_reader(self._epoll.fileno(), self.turn)
+        self._now_ms = 0
+        self._shared = endpoint.shared_buffer.view
+        if cython.compiled:
+            self._find_room()
+        loop.add_reader(self._set, self.turn)
+
+    @cython.cfunc
+    def _find_room(self) -> object:
+        # The pointer stays valid while the view keeps the memory alive.
+        buffer: Py_buffer
+        PyObject_GetBuffer(self._shared, cython.address(buffer), PyBUF_WRITABLE)
+        self._room = cython.cast(cython.p_uchar, buffer.buf)
+        self._room_size = buffer.len
+        PyBuffer_Release(cython.address(buffer))
+        return None
 
     def add(self, sock: Any, connection: Any) -> None:
         """Serve an accepted, non-blocking socket. Raises OSError when it is gone already."""
@@ -87,53 +173,74 @@ class Pump:
 
     def turn(self) -> None:
         endpoint = self._endpoint
-        batch = endpoint.batch_path if endpoint.fast_path is not None else None
-        now_ms = endpoint.now_ms()
+        batch: Optional[BatchPath] = endpoint.batch_path if endpoint.fast_path is not None else None
         rounds: cython.int = 0
         self._in_turn = True
         try:
-            while rounds < ROUNDS_PER_TURN and self._round(batch, now_ms):
+            while rounds < ROUNDS_PER_TURN and self._round(batch):
                 rounds += 1
         finally:
             self._in_turn = False
-            self._finish(batch)
+            self._settle(batch)
 
     @cython.cfunc
-    def _round(self, batch, now_ms) -> cython.bint:
+    def _ask(self) -> cython.int:
+        """Which links are ready: their number; descriptors and events are noted."""
+        count: cython.int
+        if cython.compiled:
+            count = wait_ready(self._set, self._descriptors, self._events)
+            self._now_ms = wall_ms() if self._clock is None else self._clock()
+            return count
+        ready = self._epoll.poll(0, LINKS_PER_ROUND)
+        self._descriptors = [descriptor for descriptor, _ in ready]
+        self._events = [event for _, event in ready]
+        self._now_ms = wall_clock() if self._clock is None else self._clock()
+        return len(ready)
+
+    @cython.cfunc
+    def _round(self, batch: Optional[BatchPath]) -> cython.bint:
         """Serve all links that are ready, those with bulky answers last and not all of them; True if some are left."""
         link: Link
+        i: cython.int
+        event: cython.uint
         taking: cython.int = 0
         bulky: list = []
-        for fd, event in self._epoll.poll(0, LINKS_PER_ROUND):
-            link = self._links.get(fd)
+        for i in range(self._ask()):
+            link = self._links.get(self._descriptors[i])
             if link is None:
                 continue  # closed by one before it
+            event = self._events[i]
             if event & WRITABLE:
                 link._write_out()
             if event & ~WRITABLE:
                 if link._bulky and link._reading:
                     bulky.append(link)
                     continue
-                link._read(batch, now_ms)
+                link._read(batch)
                 taking += 1
                 if taking % LINKS_PER_BATCH == 0:
-                    self._finish(batch)
+                    self._settle(batch)
         if not bulky:
             return False
-        self._finish(batch)
+        self._settle(batch)
         for link in bulky[: taking + 1]:
             if link._reading:
                 link._bulky = False
-                link._read(batch, now_ms)
-        self._finish(batch)
+                link._read(batch)
+        self._settle(batch)
         return len(bulky) > taking + 1
 
     @cython.cfunc
-    def _finish(self, batch) -> object:
+    def _settle(self, batch: Optional[BatchPath]) -> object:
         """Commit what the links of this batch sent, and write all answers."""
-        link: Link
         if batch is not None:
-            batch.finish()
+            batch.settle()
+        self._write_answers()
+        return None
+
+    @cython.cfunc
+    def _write_answers(self) -> object:
+        link: Link
         if self._dirty:
             dirty = self._dirty
             self._dirty = []
@@ -151,7 +258,7 @@ class Link:
     _sock: object
     _fd: cython.int
     _peer_name: tuple
-    _connection: object
+    _connection: Served
     _receiver: object
     _out: list
     _unsent: cython.Py_ssize_t
@@ -187,17 +294,20 @@ class Link:
     # --- in ---
 
     @cython.cfunc
-    def _read(self, batch, now_ms) -> object:
+    def _read(self, batch: Optional[BatchPath]) -> object:
         """One read, and what the batch path or the connection makes of it."""
         if not self._reading:
             self._break(None)  # it is not watched for data: the peer has hung up
             return None
-        connection = self._connection
+        connection: Served = self._connection
+        pump: Pump = self._pump
         receiver = self._receiver
         fresh: cython.bint = receiver.fresh
-        view = receiver.shared_view if fresh else receiver.buffer()
+        view = pump._shared if fresh else receiver.buffer()
+        count: cython.Py_ssize_t
+        taken: cython.Py_ssize_t
         try:
-            count = self._receive(view)
+            count = self._receive(view, fresh)
         except (BlockingIOError, InterruptedError):
             return None
         except OSError as error:
@@ -210,8 +320,8 @@ class Link:
         if batch is None or connection.closed:
             connection.buffer_updated(count)
             return None
-        connection.last_active_ms = now_ms
-        self._pump._endpoint.metrics.bytes_in += count
+        connection.last_active_ms = pump._now_ms
+        connection.traffic.bytes_in += count
         if not fresh:
             ready = receiver.received(count)
             if ready is None:
@@ -224,27 +334,32 @@ class Link:
         if taken == count:
             return None
         if not incomplete(view, taken, count):
-            self._pump._finish(batch)
+            batch.finish()
+            pump._write_answers()
         connection.received(view, taken, count, offered=True)
         return None
 
     @cython.cfunc
-    def _receive(self, view) -> object:
+    def _receive(self, view, shared: cython.bint) -> cython.Py_ssize_t:
         if cython.compiled:
-            room: cython.uchar[::1] = view
-            count: cython.Py_ssize_t = read(self._fd, cython.address(room[0]), room.shape[0])
+            count: cython.Py_ssize_t
+            if shared:
+                count = read(self._fd, self._pump._room, self._pump._room_size)
+            else:
+                room: cython.uchar[::1] = view
+                count = read(self._fd, cython.address(room[0]), room.shape[0])
             if count < 0:
                 raise OSError(errno, "read")
             return count
         return self._sock.recv_into(view)
 
     @cython.cfunc
-    def _offer(self, batch, view, end) -> object:
+    def _offer(self, batch: BatchPath, view, end: cython.Py_ssize_t) -> cython.Py_ssize_t:
         try:
             return batch.take(self._connection, view, 0, end)
         except Exception:
             log.exception("peer=%s failed and is closed", self._connection.peer)
-            self._connection.close(CloseReason.INTERNAL_ERROR)
+            self._connection.fail()
             return end
 
     def pause_reading(self) -> None:
@@ -277,7 +392,8 @@ class Link:
 
     # --- out ---
 
-    def write(self, data) -> None:
+    @cython.ccall
+    def write(self, data) -> object:
         self._out.append(data)
         self._grow(len(data))
 

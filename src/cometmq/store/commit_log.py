@@ -15,6 +15,7 @@ from pathlib import Path
 
 from cometmq.errors import StoreError
 from cometmq.store.append_cy import write_blank
+from cometmq.store.commit_cy import LogEnd
 from cometmq.store.config import StoreConfig
 from cometmq.store.file_ops import FILE_NAME_DIGITS
 from cometmq.store.mapped_file import PAGE_SIZE, MappedFile, OpenFiles, check_length, is_unborn, remove_unborn
@@ -26,20 +27,20 @@ RECORD_HEAD_SIZE = 8  # bytes: length and magic
 ADVANCE_STEP = 4 << 20  # bytes after which the preparer hears of the writer's position
 
 
-class CommitLog:
+class CommitLog(LogEnd):
+    view: memoryview  # of the current file
+    base: int  # physical offset of its first byte
+    position: int  # after its last record
+
     def __init__(self, config: StoreConfig, open_files: OpenFiles, *, ahead_size: int) -> None:
+        super().__init__()
         self.directory: Path = config.commit_log_dir
         self.file_size = config.mapped_file_size_commit_log
         self.open_files = open_files
         self.files: list[MappedFile] = []
         self.error: OSError | None = None  # why the last reserve() failed
-        self.last_store_timestamp_ms = 0
         self._current: MappedFile | None = None
-        self.view: memoryview = memoryview(b"")  # of the current file
-        self.base = 0  # physical offset of its first byte
-        self.position = 0  # after its last record
         self._limit = 0  # the current file has blocks up to here
-        self._tell_at = 0
         self.finish_batch: Callable[[], None] | None = (
             None  # ends the batch that somebody has begun and not committed
         )
@@ -100,21 +101,19 @@ class CommitLog:
 
     def reserve(self, size: int) -> AppendSpace | None:
         """Room for `size` bytes of records; None with `error` set if the disk does not give it."""
-        if self.finish_batch is not None:
-            self.finish_batch()
+        self._end_batch()
         if self.position + size + BLANK_SIZE > self._limit and not self._make_room(size):
             return None
         return AppendSpace(self.view, self.position, self._limit - BLANK_SIZE, self.base)
 
-    def advance(self, end_position: int) -> int:
-        """Records up to this position of the current file are written; the new end offset."""
-        self.position = end_position
-        if end_position >= self._tell_at:
-            self._tell_preparer()
-        return self.base + end_position
+    def _end_batch(self) -> None:
+        """Whoever has room reserved here loses it now: the end of the log moves."""
+        if self.finish_batch is not None:
+            self.finish_batch()
 
     def write_raw(self, physical_offset: int, data: memoryview) -> int:
         """Bytes of a master's log at exactly the end of ours; how many were taken (up to the end of the file)."""
+        self._end_batch()
         if self._current is None or self.position == self.file_size:
             if not self._open_next(physical_offset - physical_offset % self.file_size):
                 raise StoreError(f"The commit log cannot grow in {self.directory} ({self.error}).")
@@ -172,6 +171,7 @@ class CommitLog:
         return create_log_file(self.directory, start, self.file_size, self.open_files.ops)
 
     def _use(self, file: MappedFile | None, position: int) -> None:
+        self._end_batch()
         if self._current is not None:
             self._current.pinned = False
         self._current, self.position = file, position
@@ -180,12 +180,12 @@ class CommitLog:
             return
         file.pinned = True
         self.view, self.base, self._limit = file.buffer(), file.start, file.allocated
-        self._tell_preparer()
+        self.tell_preparer()
 
-    def _tell_preparer(self) -> None:
+    def tell_preparer(self) -> None:
         file = self._current
         assert file is not None
-        self._tell_at = self.position + self._advance_step
+        self.tell_at = self.position + self._advance_step
         self.preparer.advance(file.path, file.start, self.view, self.position, file.allocated)
 
     # Life

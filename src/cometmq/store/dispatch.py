@@ -8,8 +8,10 @@ by file. A failure is kept in ``error`` and tried again by the next ``run``.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from cometmq.errors import StoreError
+from cometmq.store.commit_cy import QueuesEnd
 from cometmq.store.commit_log import CommitLog
 from cometmq.store.log_cut import LogCut
 from cometmq.store.queue_table import QueueTable
@@ -19,15 +21,17 @@ from cometmq.store.watches import Watches
 log = logging.getLogger(__name__)
 
 
-class Dispatch:
+class Dispatch(QueuesEnd):
+    offset: int  # up to which queues and index are complete
+    confirmed: int | None  # queues know records below this offset only; None: all (no replica)
+    on_append: Callable[[], None] | None  # called when the log has grown (replication)
+
     def __init__(
         self, commit_log: CommitLog, table: QueueTable, watches: Watches, log_cut: LogCut, *, raw: bool
     ) -> None:
+        super().__init__(commit_log, table)
         # The log is copied from a master byte by byte: its end may be in the middle of a record
         self.raw = raw
-        self.offset = 0  # physical offset up to which queues and index are complete
-        # Queues know records below this offset only; None: all (no replica)
-        self.confirmed: int | None = None
         self.error: StoreError | None = None
         self._log = commit_log
         self._table = table
@@ -44,21 +48,6 @@ class Dispatch:
     def complete(self) -> bool:
         return self.offset == self.end
 
-    def appended(self, start: int, end: int) -> None:
-        """Whole records were written between these positions of the log's current file."""
-        if self.confirmed is not None:
-            return
-        base = self._log.base
-        if self.offset != base + start:
-            self.run()  # a new file was begun, or queues are behind
-            return
-        try:
-            self._table.dispatch(self._log.view, start, end, base)
-            self.offset = base + end
-        except StoreError as error:
-            self._note_failure(error)
-        self._finish()
-
     def run(self) -> None:
         """Bring queues and index up to ``end``."""
         end = self.end
@@ -67,20 +56,20 @@ class Dispatch:
                 pass
             self.error = None
         except StoreError as error:
-            self._note_failure(error)
-        self._finish()
+            self.note_failure(error)
+        self._log.last_store_timestamp_ms = self._table.last_store_timestamp_ms
+        if self._table.woken:
+            self.wake()
 
-    def _note_failure(self, error: StoreError) -> None:
+    def note_failure(self, error: StoreError) -> None:
         if self.error is None:
             log.error(
                 "records cannot be entered in their queues, sends are refused until they can: %s", error
             )
         self.error = error
 
-    def _finish(self) -> None:
-        self._log.last_store_timestamp_ms = self._table.last_store_timestamp_ms
-        if self._table.woken:
-            self._watches.wake()
+    def wake(self) -> None:
+        self._watches.wake()
 
     def _dispatch_file(self, log_end: int) -> bool:
         """Dispatch what is there of one file; False if it ends in the middle of a record."""

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from cometmq.clock import Clock, now_ms
 from cometmq.errors import StoreError
 from cometmq.store.file_ops import FileOps
-from cometmq.store.index_cy import HEADER_SIZE, IndexWriter, count_trusted, fold_hash, text_hash, walk_chain
+from cometmq.store.index_cy import HEADER_SIZE, IndexEnd, count_trusted, fold_hash, text_hash, walk_chain
 from cometmq.store.index_file import IndexFile, IndexHeader, IndexShape, Submit, in_thread
 
 Accept = Callable[[int], bool]
@@ -34,7 +34,7 @@ class IndexResult(NamedTuple):
     last_update_physical_offset: int
 
 
-class Index:
+class Index(IndexEnd):
     """All index files of a store."""
 
     def __init__(
@@ -46,6 +46,7 @@ class Index:
         submit: Submit | None = in_thread,
         now_ms: Clock = now_ms,
     ) -> None:
+        super().__init__()
         self.directory = directory
         self.shape = IndexShape(hash_slot_count, index_count_max)
         self._submit = submit
@@ -59,13 +60,12 @@ class Index:
         self._has_new_name = False  # a file or the directory was made since the last flush
         self._synced_ms = 0
         self._synced_count = 0  # of the current file
-        self._writer: IndexWriter | None = None
         self._indexed_to = 0
 
     @property
     def indexed_to(self) -> int:
         """Records below this physical offset are indexed; put() passes over them when it gets them again."""
-        return self._writer.indexed_to if self._writer is not None else self._indexed_to
+        return self.writer.indexed_to if self.writer is not None else self._indexed_to
 
     @property
     def paths(self) -> list[Path]:
@@ -145,14 +145,6 @@ class Index:
         self._note_end()
 
     # Writing
-
-    def put(self, keys: memoryview, count: int) -> None:
-        """Put ``count`` triples (hash, physical offset, store time; format 'q'), offsets ascending."""
-        done = self._writer.put(keys, 0, count) if self._writer is not None else 0
-        while done < count:
-            self._make_room()
-            assert self._writer is not None
-            done += self._writer.put(keys, done, count - done)
 
     def put_key(self, topic: str, key: str, physical_offset: int, store_timestamp_ms: int) -> None:
         one = memoryview(array.array("q", (key_hash(topic, key), physical_offset, store_timestamp_ms)))
@@ -272,11 +264,11 @@ class Index:
         self._current = file
         self._synced_count = 0
         self._indexed_to = indexed_to
-        self._writer = file.writer if file is not None else None
-        if self._writer is not None:
-            self._writer.indexed_to = indexed_to
+        self.writer = file.writer if file is not None else None
+        if self.writer is not None:
+            self.writer.indexed_to = indexed_to
 
-    def _make_room(self) -> None:
+    def make_room(self) -> None:
         file = self._current
         try:
             if file is None or not file.extend():

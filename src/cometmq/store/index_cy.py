@@ -91,9 +91,10 @@ class IndexWriter:
         if cython.compiled:
             self._attach(view)
 
-    def put(self, keys: memoryview, start: int, count: int) -> int:
+    @cython.ccall
+    def put(self, keys: object, start: cython.longlong, count: cython.longlong) -> cython.longlong:
         """Put ``count`` keys from triple ``start`` on; how many were put or passed over before the limit."""
-        if start < 0 or count < 0 or start + count > len(keys) // KEY_FIELDS:
+        if start < 0 or count < 0 or (start + count) * 3 > len(keys):
             raise ValueError("more keys announced than given")
         if cython.compiled:
             return self._put_c(keys, start, count)
@@ -211,6 +212,29 @@ class IndexWriter:
         if end_offset > indexed_to:
             self.indexed_to = end_offset
         return done
+
+
+@cython.cclass
+class IndexEnd:
+    """Where keys are put: the file that is being filled. Index is this, with all other files."""
+
+    writer = cython.declare(IndexWriter, visibility="public")  # None: there is no file yet
+
+    def __init__(self) -> None:
+        self.writer = None
+
+    def put(self, keys: object, count: cython.longlong) -> None:
+        """Put ``count`` triples (hash, physical offset, store time; format 'q'), offsets ascending."""
+        done: cython.longlong = 0
+        if self.writer is not None:
+            done = self.writer.put(keys, 0, count)
+        while done < count:
+            self.make_room()
+            done += self.writer.put(keys, done, count - done)
+
+    def make_room(self) -> None:
+        """Make another file, or more room in this one, and set ``writer``."""
+        raise NotImplementedError
 
 
 def _check_size(size: int, slot_count: int, index_count_max: int) -> None:

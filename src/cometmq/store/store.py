@@ -74,7 +74,6 @@ class MessageStore:
         self.delay_levels = delay_levels or DelayLevels(config.message_delay_level)
         # Delivers a callback to the loop thread; the broker injects loop.call_soon_threadsafe.
         self.call_soon: Callable[..., Any] = lambda callback, *args: callback(*args)
-        self.on_append: Callable[[], None] | None = None  # called when the log has grown (replication)
         self.may_append: Callable[[], bool] | None = None  # asked before each put (replication)
         root = config.store_path_root_dir
         self._directory = StoreDirectory(root)
@@ -86,7 +85,6 @@ class MessageStore:
         self.index = self._new_index() if config.message_index_enable else None
         self.checkpoint = Checkpoint(root / "checkpoint")
         self.watches = Watches(self.table)
-        self._writer = LogWriter(config, self.commit_log, self.table, self.commit, now_ms)
         self.page_reader = PageReader()
         self.reader = QueueReader(config, self.commit_log, self.table, self.page_reader)
         self._times = TimeSearch(self.commit_log)
@@ -103,6 +101,9 @@ class MessageStore:
             self.log_cut,
             raw=config.broker_role is BrokerRole.SLAVE,
         )
+        # Records up to a position of the reserved space are complete: dispatch them; the new end offset
+        self.commit: Callable[[int], int] = self.dispatch.commit
+        self._writer = LogWriter(config, self.commit_log, self.table, self.commit, now_ms)
         self.retention = Retention(config, self.commit_log, self._follow_log, started_ms=now_ms())
         self._next_sweep_ms = 0
         self._opened = False
@@ -273,15 +274,6 @@ class MessageStore:
             return None
         return self.commit_log.reserve(size)
 
-    def commit(self, end_position: int) -> int:
-        """Records up to this position of the reserved space are complete: dispatch them; the new end offset."""
-        start = self.commit_log.position
-        end_offset = self.commit_log.advance(end_position)
-        self.dispatch.appended(start, end_position)
-        if self.on_append is not None:
-            self.on_append()
-        return end_offset
-
     def append_raw(self, physical_offset: int, *parts: Buffer) -> int:
         """A replica's append: parts of the master's log, one behind the other from this offset; the new end offset.
 
@@ -300,6 +292,15 @@ class MessageStore:
         self.dispatch.run()
         self._tell_replication()
         return self.commit_log.end_offset
+
+    @property
+    def on_append(self) -> Callable[[], None] | None:
+        """Called when the log has grown (replication)."""
+        return self.dispatch.on_append
+
+    @on_append.setter
+    def on_append(self, callback: Callable[[], None] | None) -> None:
+        self.dispatch.on_append = callback
 
     def _tell_replication(self) -> None:
         if self.on_append is not None:
