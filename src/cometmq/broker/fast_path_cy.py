@@ -6,15 +6,13 @@ time, so every rule is written down there.
 ``SendBatch`` gathers the plain sends of several connections: ``plain_send_cy`` turns them into records, ``settle``
 commits these and writes (or holds back) the answers. Compiled, because a send that comes alone pays for every step of
 this way by itself. For the same reason it keeps what it asked for, the leave to take sends and the room in the log,
-where answers wait for nothing: for a millisecond, until somebody else wants to append, or until any frame goes to the
+where answers wait for nothing: for some milliseconds, until somebody else wants to append, or until any frame goes to the
 handlers (``finish``). Loop thread only.
 """
 
 # mypy: ignore-errors
 
 from __future__ import annotations
-
-from time import monotonic_ns
 
 try:
     import cython
@@ -27,9 +25,10 @@ if cython.compiled:
     from cython.cimports.cpython.buffer import Py_buffer, PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
     from cython.cimports.libc.string import memcmp
 else:
-    from cometmq.net.pump_cy import BatchPath, Served
+    from time import monotonic_ns as steady_ns
 
-    steady_ns = monotonic_ns
+    from cometmq.clock import now_ms as wall_ms
+    from cometmq.net.pump_cy import BatchPath, Served
 
 from cometmq.broker.counters import LATENCY_BOUNDS_US
 from cometmq.clock import now_ms as wall_clock
@@ -38,6 +37,9 @@ from cometmq.protocol.pull_frames import PULL_PREFIX, begins_pull
 
 # What lies in the first class of the histograms
 QUICK_NS = cython.declare(cython.longlong, LATENCY_BOUNDS_US[0] * 1_000)
+OPEN_MS = cython.declare(
+    cython.longlong, 5
+)  # so long the leave to take sends holds, unless somebody else appends
 WORDS_SIZE = cython.declare(cython.Py_ssize_t, 8)  # before the header of a frame
 
 
@@ -59,6 +61,7 @@ class SendBatch(BatchPath):
     _answers: list
     _began_ns: cython.longlong
     _now_ms: cython.longlong
+    _opened_ms: cython.longlong
 
     def __init__(self, sends: object, commit: object, now_ms: object) -> None:
         self.sends = sends
@@ -75,6 +78,7 @@ class SendBatch(BatchPath):
         self._answers = []
         self._began_ns = 0
         self._now_ms = 0
+        self._opened_ms = 0
 
     # What a subclass does
 
@@ -128,10 +132,11 @@ class SendBatch(BatchPath):
     @cython.cfunc
     def _begin(self) -> cython.bint:
         now_ms: cython.longlong = wall_ms() if self._clock is None else self._clock()
-        if self._open and now_ms != self._now_ms:
+        if self._open and now_ms - self._opened_ms >= OPEN_MS:
             self.finish()
         if not self._open:
             self._open = self.open()
+            self._opened_ms = now_ms
         self._begun = self._open
         self._now_ms = now_ms
         self._began_ns = steady_ns()

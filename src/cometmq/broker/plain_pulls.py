@@ -19,6 +19,7 @@ from cometmq.protocol.pull_frames import decode_pull
 from cometmq.protocol.pull_shape_cy import PullShape
 from cometmq.store.queue_scan_cy import ENTRY_SIZE
 from cometmq.store.reader import FILTER_ENTRIES_MAX
+from cometmq.store.window import Window
 
 if TYPE_CHECKING:
     from cometmq.broker.broker import Broker
@@ -109,7 +110,9 @@ class PlainPulls:
         if count_max < 1:
             count_max = 1
         looked_at = count_max if plan.tags_codes is None else max(count_max, FILTER_ENTRIES_MAX)
-        found = self._reader.at_hand(plan.queue, queue_offset, looked_at)
+        if plan.window is None:
+            plan.window = Window()
+        found = self._reader.at_hand(plan.queue, queue_offset, looked_at, plan.window)
         if found is None:
             return None
         return self.answers.make(

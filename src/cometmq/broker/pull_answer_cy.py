@@ -57,6 +57,7 @@ class PullPlan:
     terms = cython.declare(object, visibility="readonly")  # PullMessageHeader; its offsets mean nothing
     topic = cython.declare(bytes, visibility="readonly")
     counter = cython.declare(object, visibility="public")  # of what was found, once something was
+    window = cython.declare(object, visibility="public")  # what is known to be in memory where they read
 
     def __init__(self, queue, group, tags_codes, stamp: int, terms=None) -> None:
         self.queue = queue
@@ -66,6 +67,7 @@ class PullPlan:
         self.terms = terms
         self.topic = queue.topic.encode()
         self.counter = None
+        self.window = None
 
 
 @cython.final

@@ -33,6 +33,8 @@ if cython.compiled:
     from cython.cimports.cpython.buffer import Py_buffer, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
     from cython.cimports.libc.errno import errno
     from cython.cimports.posix.unistd import read, write
+else:
+    from cometmq.clock import now_ms as wall_ms
 
 from cometmq.clock import now_ms as wall_clock
 from cometmq.net.receive import incomplete
@@ -142,6 +144,9 @@ class Pump:
         self._dirty = []  # have something to write at the end of this turn
         self._in_turn = False
         self._now_ms = 0
+        if not cython.compiled:
+            self._descriptors = [0] * LINKS_PER_ROUND
+            self._events = [0] * LINKS_PER_ROUND
         self._shared = endpoint.shared_buffer.view
         if cython.compiled:
             self._find_room()
@@ -186,15 +191,20 @@ class Pump:
     @cython.cfunc
     def _ask(self) -> cython.int:
         """Which links are ready: their number; descriptors and events are noted."""
-        count: cython.int
+        link: Link
+        self._now_ms = wall_ms() if self._clock is None else self._clock()
+        if len(self._links) == 1:  # it must be that one, unless it waits to write
+            for link in self._links.values():
+                if link._events == READABLE:
+                    self._descriptors[0] = link._fd
+                    self._events[0] = READABLE
+                    return 1
         if cython.compiled:
-            count = wait_ready(self._set, self._descriptors, self._events)
-            self._now_ms = wall_ms() if self._clock is None else self._clock()
-            return count
+            return wait_ready(self._set, self._descriptors, self._events)
         ready = self._epoll.poll(0, LINKS_PER_ROUND)
-        self._descriptors = [descriptor for descriptor, _ in ready]
-        self._events = [event for _, event in ready]
-        self._now_ms = wall_clock() if self._clock is None else self._clock()
+        for i, (descriptor, event) in enumerate(ready):
+            self._descriptors[i] = descriptor
+            self._events[i] = event
         return len(ready)
 
     @cython.cfunc
@@ -264,7 +274,7 @@ class Link:
     _unsent: cython.Py_ssize_t
     _high: cython.Py_ssize_t
     _low: cython.Py_ssize_t
-    _events: cython.int  # what the epoll set watches this socket for
+    _events: cython.uint  # what the epoll set watches this socket for
     _reading: cython.bint
     _dirty: cython.bint
     _bulky: cython.bint  # its last answer was
@@ -373,7 +383,7 @@ class Link:
     @cython.cfunc
     def _watch(self) -> object:
         """Tell the epoll set what this socket waits for; nothing at all takes it out of the set."""
-        events: cython.int = 0
+        events: cython.uint = 0
         if self._reading:
             events |= READABLE
         if self._unsent and not self._dirty:

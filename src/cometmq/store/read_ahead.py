@@ -82,27 +82,47 @@ class ReadAhead:
             start = first + size
         return missing
 
+    def entries_known_to(self, queue: ConsumeQueue, position: int) -> int:
+        """Behind a position that is in memory: up to where entries are too, as far as they are read in one go."""
+        return self._known_to(queue, position, QUEUE_BLOCK_SIZE, QUEUE_AHEAD_SIZE)
+
+    def records_known_to(self, physical_offset: int) -> int:
+        """The same in the log."""
+        return self._known_to(self._log, physical_offset, LOG_BLOCK_SIZE, LOG_AHEAD_SIZE)
+
+    def _known_to(self, stream: Stream, position: int, block_size: int, ahead_size: int) -> int:
+        first, size = _block_at(stream, position, ahead_size)
+        end = first + size
+        while position < end:
+            block, block_bytes = _block_at(stream, position, block_size)
+            if self._missing(stream, position, block + block_bytes, block_size):
+                break
+            position = block + block_bytes
+        return position
+
     # What it will want next
 
-    def expect_entries(self, queue: ConsumeQueue, position: int) -> None:
-        """Somebody reads here: have the next entries read."""
-        self._expect(queue, position, queue.end, QUEUE_BLOCK_SIZE, QUEUE_AHEAD_SIZE)
+    def expect_entries(self, queue: ConsumeQueue, position: int) -> bool:
+        """Somebody reads here: have the next entries read. False if that is to be said again at the next pull."""
+        return self._expect(queue, position, queue.end, QUEUE_BLOCK_SIZE, QUEUE_AHEAD_SIZE)
 
-    def expect_records(self, physical_offset: int, end: int) -> None:
+    def expect_records(self, physical_offset: int, end: int) -> bool:
         """The same in the log, up to `end`: what was written lately is in memory."""
-        self._expect(self._log, physical_offset, end, LOG_BLOCK_SIZE, LOG_AHEAD_SIZE)
+        return self._expect(self._log, physical_offset, end, LOG_BLOCK_SIZE, LOG_AHEAD_SIZE)
 
-    def _expect(self, stream: Stream, position: int, end: int, block_size: int, ahead_size: int) -> None:
+    def _expect(self, stream: Stream, position: int, end: int, block_size: int, ahead_size: int) -> bool:
         """The next part of that size is handed out, once, if somebody seems to read on."""
         first, size = _block_at(stream, position, ahead_size)
         following = first + size
         now = self._clock()
         if following >= end or self._asked.get((stream, following), 0.0) >= now:
-            return
+            return True
         if self._reads_on(stream, position, block_size):
             part = stream.read_rest(following, ahead_size)
             if part and self._read_later(part):
                 _note(self._asked, (stream, following), now)
+                return True
+        return False
 
     def _reads_on(self, stream: Stream, position: int, block_size: int) -> bool:
         """Not if this may be the only pull here: a block has just begun, and nobody knows the one before it."""

@@ -41,6 +41,7 @@ from cometmq.store.queue_scan_cy import (
 from cometmq.store.queue_table import QueueTable
 from cometmq.store.read_ahead import ReadAhead
 from cometmq.store.residency_cy import is_resident
+from cometmq.store.window import ENDLESS, Window
 
 GATHER_RUN_SIZE_MAX = 16_384  # bytes; shorter runs on average are copied together
 # Bytes; records this close to each other are read from disk with what lies between them
@@ -106,43 +107,68 @@ class QueueReader:
         recent = self._log.end_offset - self._memory_size
         return recent if recent > self.own_from else self.own_from
 
-    def at_hand(self, queue: ConsumeQueue, queue_offset: int, count: int) -> AtHand | None:
-        """Where a pull finds its messages, if it is known that all it may look at is in memory; None: get() decides."""
-        position, old_below = queue_offset * ENTRY_SIZE, self.memory_from
+    def at_hand(
+        self, queue: ConsumeQueue, queue_offset: int, count: int, window: Window | None = None
+    ) -> AtHand | None:
+        """Where a pull finds its messages, if it is known that all it may look at is in memory; None: get() decides.
+
+        ``window`` is what was found out for the pull before it, and is moved on.
+        """
+        position = queue_offset * ENTRY_SIZE
         end = position + count * ENTRY_SIZE
         if end > queue.end:
             end = queue.end
         if queue_offset < queue.min_offset or position >= end:
             return None
-        has_old = old_below > 0 and old_below > self._log.min_offset
-        if has_old and self.ahead.missing_entries(queue, position, end):
+        known = window is not None and window.has_entries(position, end)
+        if not known and self._has_old and self.ahead.missing_entries(queue, position, end):
             return None
         found = queue.entries_at(position)
         if found is None or found[1] + end - position > found[2]:  # the next file has some of them
             return None
         view, at, _ = found
-        first = int.from_bytes(view[at : at + 8], "big")
+        first = ENTRY.unpack_from(view, at)[0]
+        last, size, _ = ENTRY.unpack_from(view, at + end - position - ENTRY_SIZE)
         file = self._log.file_at(first)
-        if file is None or (first < old_below and not self._records_at_hand(queue, view, at, position, end)):
+        if file is None:
+            return None
+        if known and window is not None and window.start <= first < last + size <= window.end:
+            return AtHand(view, position - at, file)
+        if not self._records_at_hand(queue, position, end, first, last + size, window):
             return None
         return AtHand(view, position - at, file)
 
     def _records_at_hand(
-        self, queue: ConsumeQueue, view: memoryview, at: int, position: int, end: int
+        self, queue: ConsumeQueue, position: int, end: int, start: int, stop: int, window: Window | None
     ) -> bool:
-        """Are these entries' records, some of them old, in memory? Then the next ones are read ahead."""
-        first = ENTRY.unpack_from(view, at)[0]
-        last, size, _ = ENTRY.unpack_from(view, at + end - position - ENTRY_SIZE)
-        log_end = self._log.end_offset
-        if first < log_end - self._memory_size:  # there are other limits for these
+        """Are records between these physical offsets in memory? If they are old, the next ones are read ahead."""
+        old_below = self.memory_from
+        if start >= old_below:
+            if window is not None and not self._has_old:
+                window.move(position, ENDLESS, old_below, ENDLESS)
+            return True
+        log_end, ahead = self._log.end_offset, self.ahead
+        if start < log_end - self._memory_size:  # there are other limits for these
             return False
-        if not first < last + size <= min(log_end, first + COLD_SPAN_MAX):
+        if not start < stop <= min(log_end, start + COLD_SPAN_MAX):
             return False
-        if self.ahead.missing_records(first, last + size):
+        if ahead.missing_records(start, stop):
             return False
-        self.ahead.expect_records(last + size, self.memory_from)
-        self.ahead.expect_entries(queue, position)
+        expected = ahead.expect_records(stop, old_below)
+        if ahead.expect_entries(queue, position) and expected and window is not None:
+            window.move(
+                position,
+                ahead.entries_known_to(queue, end - ENTRY_SIZE),
+                start,
+                ahead.records_known_to(stop - 1),
+            )
         return True
+
+    @property
+    def _has_old(self) -> bool:
+        """Is anything in the log that may have left memory?"""
+        old_below = self.memory_from
+        return old_below > 0 and old_below > self._log.min_offset
 
     def _find_cold(
         self,
