@@ -4,13 +4,14 @@ Every entry of a ConsumeQueue points to the beginning of a record, and entries o
 first record behind any position is found by halving. A live store is read up to where its log ended at planning.
 
 A slice is a task, and a task costs about 20 ms of CPU whatever it reads: so slices are large, but as many for one core
-as for the next, or all would wait for the last one.
+as for the next and all of one size, or all would wait for the last one. Therefore a slice may go on in the next file.
 """
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from cometmq.errors import StoreError
@@ -25,12 +26,15 @@ CUTTING_QUEUES_MAX = 16  # queues looked at first for places to cut: the longest
 
 
 @dataclass(frozen=True, slots=True)
-class LogSlice:
+class LogPart:
     """Bytes [start, end) of one commit log file; both are positions in the file, at records."""
 
     segment: Segment
     start: int
     end: int
+
+
+LogSlice = tuple[LogPart, ...]  # of files that follow each other
 
 
 def slices_of(
@@ -46,12 +50,10 @@ def slices_of(
     longest = sorted(queues, key=lambda name: queues[name][0] - queues[name][1])
     cuts = [(files.queues[name], *queues[name]) for name in longest]
     size = slice_bytes or even_size(high - low, core_count())
-    found: list[LogSlice] = []
-    for segment in files.log.segments:
-        found += _cut(segment, max(segment.start, low), min(segment.end, high), cuts, size)
+    slices = [_parts(files.log, *bounds) for bounds in pairwise(_bounds(low, high, cuts, size))]
     for stream in files.queues.values():
         stream.let_go()
-    return found
+    return [parts for parts in slices if parts]
 
 
 def _end_of(files: StoreFiles, queues: dict[QueueName, tuple[int, int]]) -> int:
@@ -101,22 +103,27 @@ def _span(
     return (min(lows), min(max(highs), end)) if lows and highs else (0, 0)
 
 
-def _cut(
-    segment: Segment, low: int, high: int, cuts: list[tuple[Stream, int, int]], slice_bytes: int
-) -> list[LogSlice]:
-    """Slices of one file, of like size. Long queues have an entry nearly everywhere; else all queues are looked at."""
-    found: list[LogSlice] = []
+def _bounds(low: int, high: int, cuts: list[tuple[Stream, int, int]], slice_bytes: int) -> list[int]:
+    """Where slices of like size begin and end. Long queues have an entry nearly everywhere; else all are looked at."""
     count = max(1, round((high - low) / slice_bytes))
     step = -(-(high - low) // count)
-    while low < high:
-        end = high
-        if high - low > step * 3 // 2:
-            end = _record_behind(cuts[:CUTTING_QUEUES_MAX], low + step, high)
-            if end - low > step * 2:
-                end = _record_behind(cuts, low + step, high)
-        found.append(LogSlice(segment, low - segment.start, end - segment.start))
+    bounds = [low]
+    while high - low > step * 3 // 2:
+        end = _record_behind(cuts[:CUTTING_QUEUES_MAX], low + step, high)
+        if end - low > step * 2:
+            end = _record_behind(cuts, low + step, high)
+        bounds.append(end)
         low = end
-    return found
+    return bounds if low == high else [*bounds, high]
+
+
+def _parts(log: Stream, low: int, high: int) -> LogSlice:
+    """What the files have of the physical offsets [low, high)."""
+    return tuple(
+        LogPart(segment, max(low - segment.start, 0), min(high, segment.end) - segment.start)
+        for segment in log.segments
+        if segment.start < high and segment.end > low
+    )
 
 
 def _record_behind(cuts: list[tuple[Stream, int, int]], physical_offset: int, high: int) -> int:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from cometmq.spark.store_slices import LogSlice
+    from cometmq.spark.store_slices import LogPart, LogSlice
     from cometmq.store.log_walk import Piece
 
 BATCH_SIZE = 2 << 20  # bytes of records; they are checked and decoded while the processor's cache has them
@@ -53,9 +53,9 @@ class StoreSource(DataSource):
 
 
 class SlicePartition(InputPartition):
-    def __init__(self, piece: LogSlice) -> None:
-        super().__init__(piece)
-        self.piece = piece
+    def __init__(self, parts: LogSlice) -> None:
+        super().__init__(parts)
+        self.parts = parts
 
 
 class StoreReader(DataSourceReader):
@@ -73,30 +73,37 @@ class StoreReader(DataSourceReader):
         log_dir = None if options.commit_log_path is None else Path(options.commit_log_path)
         found = slices_of(Path(options.path), log_dir, options.subscribe, options.slice_bytes)
         # A task without a slice: Spark insists on one partition.
-        return [SlicePartition(piece) for piece in found] or [InputPartition(None)]
+        return [SlicePartition(parts) for parts in found] or [InputPartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         settle()
         if not isinstance(partition, SlicePartition):
             return iter(())
         return scan_slice(
-            partition.piece, chosen(self._schema, KNOWN), arrow_schema(self._schema), self._options
+            partition.parts, chosen(self._schema, KNOWN), arrow_schema(self._schema), self._options
         )
 
 
 def scan_slice(
-    piece: LogSlice, columns: list[Column], schema: pa.Schema, options: StoreOptions
+    parts: LogSlice, columns: list[Column], schema: pa.Schema, options: StoreOptions
+) -> Iterator[pa.RecordBatch]:
+    for part in parts:
+        yield from _scan_part(part, columns, schema, options)
+
+
+def _scan_part(
+    part: LogPart, columns: list[Column], schema: pa.Schema, options: StoreOptions
 ) -> Iterator[pa.RecordBatch]:
     from cometmq.store.log_walk import walk_segment
 
     walk = walk_segment(
-        piece.segment, piece.start, piece.end, check_crc=options.check_crc, chunk_size=BATCH_SIZE
+        part.segment, part.start, part.end, check_crc=options.check_crc, chunk_size=BATCH_SIZE
     )
     topics = frozenset(topic.encode() for topic in options.subscribe) or None
     for found in walk:
-        if found.start >= piece.end:
+        if found.start >= part.end:
             return
-        end = min(found.end, piece.end)
+        end = min(found.end, part.end)
         if found.reason:
             yield _bad_batch(found, end, columns, schema)
             continue
