@@ -43,10 +43,8 @@ def slices_of(
     """Slices of about ``slice_bytes`` (None: even_size); only where the topics have messages, if topics are given."""
     files = StoreFiles(root, commit_log_dir)
     queues = {name: queue_range(stream, files.log.start) for name, stream in files.queues.items()}
-    end = _end_of(files, queues)
-    low, high = files.log.start, end
-    if topics:
-        low, high = _span(files, queues, topics, end)
+    low, wanted = _span(files, queues, topics) if topics else (files.log.start, None)
+    high = _end_of(files, queues, wanted)
     longest = sorted(queues, key=lambda name: queues[name][0] - queues[name][1])
     cuts = [(files.queues[name], *queues[name]) for name in longest]
     size = slice_bytes or even_size(high - low, core_count())
@@ -56,14 +54,24 @@ def slices_of(
     return [parts for parts in slices if parts]
 
 
-def _end_of(files: StoreFiles, queues: dict[QueueName, tuple[int, int]]) -> int:
-    """Behind the last good record: few come behind the last one that a queue knows, so the walk is short."""
+def _end_of(files: StoreFiles, queues: dict[QueueName, tuple[int, int]], wanted: int | None) -> int:
+    """Behind the last good record, or ``wanted`` if that is before.
+
+    Few come behind the last one that a queue knows, so the walk is short; the search for more behind them is not.
+    """
     known = (
         read_entry(files.queues[name], stop - 1) for name, (first, stop) in queues.items() if first < stop
     )
     last = max((entry.physical_offset for entry in known if entry is not None), default=files.log.start)
-    good = [piece for piece in walk_log(files.log, last, check_crc=False) if not piece.reason]
-    return good[-1].physical_end if good else log_end(files.log)[0]
+    end = None
+    for piece in walk_log(files.log, last, check_crc=False):
+        if not piece.reason:
+            end = piece.physical_end
+            if wanted is not None and end >= wanted:
+                return wanted
+    if end is None:
+        end = log_end(files.log)[0]
+    return end if wanted is None else min(wanted, end)
 
 
 def even_size(total: int, cores: int) -> int:
@@ -86,7 +94,7 @@ def core_count() -> int:
 
 
 def _span(
-    files: StoreFiles, queues: dict[QueueName, tuple[int, int]], topics: tuple[str, ...], end: int
+    files: StoreFiles, queues: dict[QueueName, tuple[int, int]], topics: tuple[str, ...]
 ) -> tuple[int, int]:
     """Physical offsets from the first to behind the last record of some topics."""
     lows: list[int] = []
@@ -100,11 +108,13 @@ def _span(
     missing = set(topics) - {name.topic for name in files.queues}
     if missing:
         raise StoreError(f"The store {files.root} has no queue of {', '.join(sorted(missing))}.")
-    return (min(lows), min(max(highs), end)) if lows and highs else (0, 0)
+    return (min(lows), max(highs)) if lows and highs else (0, 0)
 
 
 def _bounds(low: int, high: int, cuts: list[tuple[Stream, int, int]], slice_bytes: int) -> list[int]:
     """Where slices of like size begin and end. Long queues have an entry nearly everywhere; else all are looked at."""
+    if low >= high:
+        return []
     count = max(1, round((high - low) / slice_bytes))
     step = -(-(high - low) // count)
     bounds = [low]
@@ -114,7 +124,7 @@ def _bounds(low: int, high: int, cuts: list[tuple[Stream, int, int]], slice_byte
             end = _record_behind(cuts, low + step, high)
         bounds.append(end)
         low = end
-    return bounds if low == high else [*bounds, high]
+    return [*bounds, high] if low < high else bounds
 
 
 def _parts(log: Stream, low: int, high: int) -> LogSlice:
