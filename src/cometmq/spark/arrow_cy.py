@@ -53,7 +53,16 @@ except ModuleNotFoundError:
 
 if cython.compiled:
     from cython.cimports.cometmq.big_endian import get_i32, get_i64
-    from cython.cimports.cometmq.raw_bytes import address_of, at, copied, data_of, empty, is_ascii, zeros
+    from cython.cimports.cometmq.raw_bytes import (
+        address_of,
+        at,
+        copied,
+        data_of,
+        empty,
+        is_ascii,
+        next_mark,
+        zeros,
+    )
     from cython.cimports.cpython.buffer import Py_buffer, PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
     from cython.cimports.cpython.bytes import PyBytes_AS_STRING
     from cython.cimports.cpython.mem import PyMem_Free, PyMem_Malloc, PyMem_Realloc
@@ -298,15 +307,12 @@ if cython.compiled:
         start: cython.longlong = 0
         middle: cython.longlong = -1
         doubled: cython.bint = False
-        i: cython.longlong
-        byte: cython.uchar
-        for i in range(end + 1):
-            byte = p[i] if i < end else 2
-            if byte > 2:
-                continue
-            if byte == 1 and middle < 0:
-                middle = i
-            elif byte == 2:
+        i: cython.longlong = -1
+        while i < end:
+            i = next_mark(p, i + 1, end)
+            if i < end and p[i] == 1:
+                middle = i if middle < 0 else middle
+            elif i == end or p[i] == 2:
                 if middle > start and middle + 1 < i:
                     entry[E_NAME] = address_of(p + start)
                     entry[E_NAME_SIZE] = middle - start
