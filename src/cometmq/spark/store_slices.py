@@ -20,7 +20,7 @@ from cometmq.store.log_walk import log_end, walk_log
 from cometmq.store.queue_scan_cy import BLANK_SIZE_FIELD
 from cometmq.store.read_only import QueueName, Segment, StoreFiles, Stream
 
-SLICE_SIZE_MIN, SLICE_SIZE_MAX = 64 << 20, 256 << 20  # bytes, where nobody said how many
+SLICE_SIZE_MIN, SLICE_SIZE_MAX = 64 << 20, 512 << 20  # bytes, where nobody said how many
 SLICES_PER_CORE_MIN = 2
 CUTTING_QUEUES_MAX = 16  # queues looked at first for places to cut: the longest ones
 
@@ -78,7 +78,7 @@ def even_size(total: int, cores: int) -> int:
     """Bytes of a slice of so many bytes in all, for so many cores.
 
     >>> [even_size(mib << 20, 2) >> 20 for mib in (30, 200, 1200, 5120)]
-    [30, 50, 200, 256]
+    [30, 50, 300, 512]
     """
     count = -(-total // SLICE_SIZE_MAX)
     if count < SLICES_PER_CORE_MIN * cores:
