@@ -16,6 +16,7 @@ from store_kit import body_of, message, opened, small_config, split_records
 from twins import twins
 
 from cometmq.store import read_ahead
+from cometmq.store import window as window_module
 from cometmq.store.config import StoreConfig
 from cometmq.store.model import GetResult, GetStatus
 from cometmq.store.page_reader import PARTS_MAX, PageReader
@@ -23,6 +24,7 @@ from cometmq.store.read_ahead import BELIEVED_S, LOG_AHEAD_SIZE, LOG_BLOCK_SIZE,
 from cometmq.store.reader import COLD_SPAN_MAX
 from cometmq.store.residency_cy import is_resident, read_in
 from cometmq.store.store import MessageStore
+from cometmq.store.window import Window
 
 residency = twins("cometmq.store.residency_cy")
 
@@ -317,3 +319,32 @@ def test_a_pull_over_the_end_of_a_queue_file_is_not_cut_short(tmp_path: Path) ->
         assert store.reader.at_hand(queue, 90, 32) is None
         assert store.reader.at_hand(queue, 290, 32) is not None  # there are no more
         assert store.reader.at_hand(queue, 300, 32) is None
+
+
+def test_a_window_answers_for_the_pulls_behind_the_first(config: StoreConfig) -> None:
+    window = Window()
+    with opened(config) as store:
+        queue = store.table.find("T", 0)
+        assert queue is not None
+        read_queue(store, 0)
+        asked: list[int] = []
+        known = store.reader.ahead.missing_records
+        store.reader.ahead.missing_records = lambda start, end: asked.append(start) or known(start, end)  # type: ignore
+        found = [store.reader.at_hand(queue, offset, 32, window) is not None for offset in range(0, 256, 32)]
+        assert all(found)
+        assert 0 < len(asked) < len(found)
+        without = len(asked)
+        assert all(store.reader.at_hand(queue, offset, 32) is not None for offset in range(0, 256, 32))
+        assert len(asked) - without == len(found)
+
+
+def test_a_window_is_believed_for_a_moment_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    window, now = Window(), [100.0]
+    monkeypatch.setattr(window_module.time, "monotonic", lambda: now[0])
+    assert not window.has_entries(0, 20)
+    window.move(20, 200, 1000, 2000)
+    assert window.has_entries(20, 200)
+    assert not window.has_entries(0, 40)
+    assert not window.has_entries(180, 220)
+    now[0] += window_module.WINDOW_S
+    assert not window.has_entries(20, 200)
