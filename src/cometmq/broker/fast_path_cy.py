@@ -102,14 +102,6 @@ class SendBatch(BatchPath):
 
     # What it is for
 
-    def serve(
-        self, connection: Served, view: object, start: cython.Py_ssize_t, end: cython.Py_ssize_t
-    ) -> int:
-        """Store and answer the plain sends at the front of ``view[start:end]``; how many bytes they took."""
-        taken: cython.Py_ssize_t = self.take(connection, view, start, end)
-        self.finish()
-        return taken
-
     @cython.ccall
     def take(
         self, connection: Served, view: object, start: cython.Py_ssize_t, end: cython.Py_ssize_t
@@ -193,7 +185,7 @@ class SendBatch(BatchPath):
 @cython.final
 @cython.cclass
 class FastPath(BatchPath):
-    """Sends and pulls. What has the form of a BatchPath, and ``serve``, which is that for one connection."""
+    """Sends and pulls."""
 
     _sends: SendBatch
     _pulls: object
@@ -205,14 +197,6 @@ class FastPath(BatchPath):
         self._pulls = pulls
         self._requests = requests
         self._pull_prefix = PULL_PREFIX
-
-    def serve(
-        self, connection: Served, view: object, start: cython.Py_ssize_t, end: cython.Py_ssize_t
-    ) -> int:
-        """Take what can be taken at the front of ``view[start:end]`` and answer it; how many bytes."""
-        taken: cython.Py_ssize_t = self.take(connection, view, start, end)
-        self.finish()
-        return taken
 
     @cython.ccall
     def take(

@@ -97,6 +97,14 @@ class Served:
 class BatchPath:
     """A fast path for many connections at once: their frames are taken one after the other, then answered together."""
 
+    def serve(
+        self, connection: Served, view: object, start: cython.Py_ssize_t, end: cython.Py_ssize_t
+    ) -> int:
+        """The same for one connection by itself (a FastPath)."""
+        taken: cython.Py_ssize_t = self.take(connection, view, start, end)
+        self.finish()
+        return taken
+
     @cython.ccall
     def take(
         self, connection: Served, view: object, start: cython.Py_ssize_t, end: cython.Py_ssize_t
