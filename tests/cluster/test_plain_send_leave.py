@@ -60,6 +60,12 @@ async def sending(directory: Path, **settings: Any) -> AsyncIterator[tuple[Broke
         await broker.stop()
 
 
+async def keep_room(broker: Broker, sender: Sender) -> None:
+    """Room is kept after a send, unless that took long."""
+    while broker.store.commit_log.finish_batch is None:
+        assert (await sender.send(b"plain")).code == 0
+
+
 def bodies(broker: Broker) -> list[bytes]:
     count = broker.store.max_offset("TopicA", 0)
     records = [bytes(part) for part in broker.store.get("TopicA", 0, 0, count).slices]
@@ -69,8 +75,7 @@ def bodies(broker: Broker) -> list[bytes]:
 def test_who_appends_in_between_gets_a_place_of_his_own(run: Any, tmp_path: Path) -> None:
     async def main() -> None:
         async with sending(tmp_path) as (broker, _clock, sender):
-            while broker.store.commit_log.finish_batch is None:  # room is kept, unless that send took long
-                assert (await sender.send(b"plain")).code == 0
+            await keep_room(broker, sender)
             count = broker.store.max_offset("TopicA", 0)
             assert broker.store.put(StoreMessage("TopicA", 0, b"other")).status is PutStatus.PUT_OK
             assert broker.store.commit_log.finish_batch is None
@@ -84,6 +89,7 @@ def test_who_appends_in_between_gets_a_place_of_his_own(run: Any, tmp_path: Path
 def test_a_log_that_is_cut_takes_the_room_away(run: Any, tmp_path: Path) -> None:
     async def main() -> None:
         async with sending(tmp_path) as (broker, _clock, sender):
+            await keep_room(broker, sender)
             broker.store.truncate(start_of_second(broker))
             assert broker.store.commit_log.finish_batch is None
             assert (await sender.send(b"third")).code == 0
