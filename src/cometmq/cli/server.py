@@ -20,6 +20,7 @@ from typing import Any, Protocol
 from cometmq.cli.parser import port
 from cometmq.errors import ConfigError
 from cometmq.logging_setup import LEVELS, set_up_logging
+from cometmq.turns import take_short_turns
 
 log = logging.getLogger(__name__)
 
@@ -77,6 +78,7 @@ def serve(server: Server, args: argparse.Namespace, ready: Callable[[], Coroutin
     """Run a server until SIGTERM or SIGINT; ``ready`` is called once it serves."""
     set_up_logging(args.log_level, as_json=args.log_json)
     keep_freed_memory()
+    take_short_turns()  # the loop shall not wait behind others, and be back soon when it steps aside for a client
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         return runner.run(_serve(server, ready))
 

@@ -8,8 +8,10 @@ stores the sends of many connections as one batch; their answers leave at the en
 Frames that the batch path does not take go to the connection, in order, after the batch is finished.
 
 An answer of many messages takes as long as twenty sends. So a turn has rounds: links whose last answer was bulky come
-after the others, as many of them as of the others and one more, and then the set is asked again who is ready. A
-producer waits for one consumer that reads old messages, not for all of them; neither can keep the other out.
+after the others, one of them and one more for every 16 others, and then the set is asked again who is ready. A producer
+waits for one consumer that reads old messages, not for all of them; neither can keep the other out. Before the bulky
+ones the producers that were answered get the processor: an answer wakes its reader on the processor of whoever wrote
+it, in the belief that the writer is about to sleep, and a loop that has bulky answers to write does not sleep.
 
 ``Link`` is the transport of one such connection, with the part of asyncio's interface that Connection uses. TLS, clients and
 systems without epoll have the transports of the loop; Connection cannot tell the difference. Loop thread only.
@@ -30,10 +32,13 @@ except ModuleNotFoundError:
 if cython.compiled:
     from cython.cimports.cometmq.clock import wall_ms
     from cython.cimports.cometmq.epoll import wait_ready
+    from cython.cimports.cometmq.scheduler import sched_yield
     from cython.cimports.cpython.buffer import Py_buffer, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
     from cython.cimports.libc.errno import errno
     from cython.cimports.posix.unistd import read, write
 else:
+    from os import sched_yield
+
     from cometmq.clock import now_ms as wall_ms
 
 from cometmq.clock import now_ms as wall_clock
@@ -44,6 +49,7 @@ log = logging.getLogger(__name__)
 LINKS_PER_ROUND = 64  # that are asked for (READY_MAX in epoll.pxd); the others are ready in the next
 LINKS_PER_BATCH = 16  # whose sends share a commit: more would keep the first ones waiting for their answers
 BULK_SIZE = 8 << 10  # bytes of an answer; who got one is served after the others next time
+OTHERS_PER_BULK = 16  # that take about as long as one bulky answer
 ROUNDS_PER_TURN = 8  # then the loop looks at its timers and its other sockets
 PARTS_PER_WRITE = 512  # of an answer; the system takes 1,024
 
@@ -241,12 +247,15 @@ class Pump:
         if not bulky:
             return False
         self._settle(batch)
-        for link in bulky[: taking + 1]:
+        if taking:
+            sched_yield()
+        served: cython.int = 1 + taking // OTHERS_PER_BULK
+        for link in bulky[:served]:
             if link._reading:
                 link._bulky = False
                 link._read(batch)
         self._settle(batch)
-        return len(bulky) > taking + 1
+        return len(bulky) > served
 
     @cython.cfunc
     def _settle(self, batch: Optional[BatchPath]) -> object:

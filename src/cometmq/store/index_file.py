@@ -14,6 +14,7 @@ import mmap
 import os
 import struct
 import threading
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -93,7 +94,9 @@ class IndexFile:
         self._allocated_to = shape.entries_at  # the writer may use this much
         self._ahead_to = 0  # and this much soon, made ready by the background
         self._synced_to = shape.entries_at  # entries before this are on disk; they never change
-        self._prepared = threading.Event()  # set while the background has nothing to do
+        self._lock = threading.Lock()
+        self._to_prepare: deque[tuple[int, int]] = deque()  # for the background
+        self._prepared = threading.Event()  # set while it has nothing to do
         self._prepared.set()
         self._prepare(0, shape.entries_at)
 
@@ -115,10 +118,12 @@ class IndexFile:
         next_entry = self.header.index_count
         if next_entry >= self.shape.index_count_max:
             return False
+        next_at = self.shape.entries_at + ENTRY_SIZE * next_entry
         self._allocated_to = max(self._allocated_to, self._ahead_to)
-        self._allocate(self.shape.entries_at + ENTRY_SIZE * (next_entry + 1))
+        self._allocate(next_at + ENTRY_SIZE)
         self.writer.limit = (self._allocated_to - self.shape.entries_at) // ENTRY_SIZE
-        self._prepare(self._allocated_to, min(self._allocated_to + ALLOCATE_CHUNK_SIZE, self.shape.file_size))
+        start = max(next_at, self._ahead_to)  # a file that was opened again has no page ready
+        self._prepare(start, min(self._allocated_to + ALLOCATE_CHUNK_SIZE, self.shape.file_size))
         return True
 
     def keep(self, count: int) -> None:
@@ -181,24 +186,35 @@ class IndexFile:
             self._allocated_to = end
 
     def _prepare(self, start: int, end: int) -> None:
-        """Allocate and populate [start, end) in the background, if there is one and it is free."""
-        if self._submit is None or end - start < PREPARE_SIZE_MIN or not self._prepared.is_set():
+        """Allocate and populate [start, end) in the background, if there is one."""
+        if self._submit is None or end - start < PREPARE_SIZE_MIN:
             return
-        self._prepared.clear()
+        with self._lock:
+            self._to_prepare.append((start, end))
+            if not self._prepared.is_set():
+                return
+            self._prepared.clear()
         try:
-            self._submit(lambda: self._prepare_now(start, end))
+            self._submit(self._prepare_all)
         except RuntimeError:  # the background is shutting down
             self._prepared.set()
 
+    def _prepare_all(self) -> None:
+        while True:
+            with self._lock:
+                if not self._to_prepare:
+                    self._prepared.set()
+                    return
+                start, end = self._to_prepare.popleft()
+            try:
+                self._prepare_now(start, end)
+            except OSError as error:
+                log.warning("index file %s: no room ahead (%s)", self.path, error.strerror)
+
     def _prepare_now(self, start: int, end: int) -> None:
-        try:
-            os.posix_fallocate(self._descriptor, start, end - start)
-            self._ahead_to = end
-            for at in range(
-                start, end, GENTLE_STEP
-            ):  # one call for all would keep a processor for 20 ms and more
-                advise(self.view, at, min(at + GENTLE_STEP, end), MADV_POPULATE_WRITE)
-        except OSError as error:
-            log.warning("index file %s: no room ahead (%s)", self.path, error.strerror)
-        finally:
-            self._prepared.set()
+        os.posix_fallocate(self._descriptor, start, end - start)
+        self._ahead_to = max(self._ahead_to, end)
+        for at in range(
+            start, end, GENTLE_STEP
+        ):  # one call for all would keep a processor for 20 ms and more
+            advise(self.view, at, min(at + GENTLE_STEP, end), MADV_POPULATE_WRITE)

@@ -15,7 +15,7 @@ from collections import deque
 
 from cometmq.store.residency_cy import JOB, job_of, read_jobs
 
-PARTS_MAX = 8  # that wait at a time; more is left to those who will want them
+PARTS_MAX = 16  # that wait at a time; more is left to those who will want them
 READER_NICENESS = 10
 
 

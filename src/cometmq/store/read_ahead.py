@@ -22,8 +22,12 @@ from cometmq.store.residency_cy import is_resident
 
 LOG_BLOCK_SIZE = 1 << 20  # bytes
 LOG_AHEAD_SIZE = 4 << 20  # bytes that are read ahead in one go
+LOG_AHEAD_COUNT = (
+    6  # so many: one lasts a fast reader for 5 ms, and the thread may get no processor for as long
+)
 QUEUE_BLOCK_SIZE = 128 << 10  # bytes: 6,553 entries
 QUEUE_AHEAD_SIZE = 512 << 10  # bytes
+QUEUE_AHEAD_COUNT = 1
 BELIEVED_S = 2.0  # so long a block is taken to be in memory, or on its way there
 BLOCKS_MAX = 10_000  # that are remembered
 
@@ -104,25 +108,30 @@ class ReadAhead:
 
     def expect_entries(self, queue: ConsumeQueue, position: int) -> bool:
         """Somebody reads here: have the next entries read. False if that is to be said again at the next pull."""
-        return self._expect(queue, position, queue.end, QUEUE_BLOCK_SIZE, QUEUE_AHEAD_SIZE)
+        return self._expect(queue, position, queue.end, QUEUE_BLOCK_SIZE, QUEUE_AHEAD_SIZE, QUEUE_AHEAD_COUNT)
 
     def expect_records(self, physical_offset: int, end: int) -> bool:
         """The same in the log, up to `end`: what was written lately is in memory."""
-        return self._expect(self._log, physical_offset, end, LOG_BLOCK_SIZE, LOG_AHEAD_SIZE)
+        return self._expect(self._log, physical_offset, end, LOG_BLOCK_SIZE, LOG_AHEAD_SIZE, LOG_AHEAD_COUNT)
 
-    def _expect(self, stream: Stream, position: int, end: int, block_size: int, ahead_size: int) -> bool:
-        """The next part of that size is handed out, once, if somebody seems to read on."""
-        first, size = _block_at(stream, position, ahead_size)
-        following = first + size
+    def _expect(
+        self, stream: Stream, position: int, end: int, block_size: int, ahead_size: int, ahead_count: int
+    ) -> bool:
+        """The next parts of that size are handed out, each once, if somebody seems to read on."""
         now = self._clock()
-        if following >= end or self._asked.get((stream, following), 0.0) >= now:
-            return True
-        if self._reads_on(stream, position, block_size):
-            part = stream.read_rest(following, ahead_size)
-            if part and self._read_later(part):
-                _note(self._asked, (stream, following), now)
-                return True
-        return False
+        first, size = _block_at(stream, position, ahead_size)
+        for _ in range(ahead_count):
+            first, size = _block_at(stream, first + size, ahead_size)
+            if first >= end:
+                break
+            if self._asked.get((stream, first), 0.0) < now:
+                if not self._reads_on(stream, position, block_size):
+                    return False
+                part = stream.read_rest(first, ahead_size)
+                if not part or not self._read_later(part):
+                    return False
+                _note(self._asked, (stream, first), now)
+        return True
 
     def _reads_on(self, stream: Stream, position: int, block_size: int) -> bool:
         """Not if this may be the only pull here: a block has just begun, and nobody knows the one before it."""

@@ -121,8 +121,8 @@ def test_a_small_request_does_not_wait_for_many_bulky_answers(run: Any) -> None:
                 await peer.frame()
 
     run(main())
-    # In each round as many bulky ones as others, and one more
-    assert served == ["early", "bulky", "bulky", "late", "bulky", "bulky", "bulky"]
+    # In each round one bulky one, as there are few others
+    assert served == ["early", "bulky", "late", "bulky", "bulky", "bulky", "bulky"]
 
 
 def test_both_serializations_are_answered_in_kind_on_one_connection(run: Any) -> None:

@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from cold_pages import drop_file, resident_share
 
 from cometmq.errors import StoreError
 from cometmq.store.config import StoreConfig
@@ -277,6 +278,22 @@ def test_space_is_allocated_ahead_in_the_background(tmp_path: Path) -> None:
         status = index.paths[0].stat()
     assert status.st_size == 40 + 4 * 1000 + 20 * 1_000_000
     assert 500_000 * 20 <= status.st_blocks * 512 < status.st_size + 65536
+
+
+def test_a_file_that_is_opened_again_gets_its_pages_made_ready(tmp_path: Path) -> None:
+    batch = memoryview(array.array("q", [5, 0, T0_MS]))
+    with ThreadPoolExecutor(1) as background:
+        for _ in range(2):
+            index = Index(
+                tmp_path / "index", hash_slot_count=1000, index_count_max=1_000_000, submit=background.submit
+            )
+            index.load()
+            for path in index.paths:
+                drop_file(path)
+            index.put(batch, 1)
+            index.close()  # waits for the background
+            batch[1] += 1
+    assert resident_share(index.paths[0]) > 0.7  # of this chunk and the next, 16 of 20 MiB
 
 
 def test_queries_in_another_thread_see_a_consistent_index(tmp_path: Path) -> None:

@@ -242,12 +242,26 @@ def test_a_block_is_believed_in_for_a_while(config: StoreConfig) -> None:
         assert sizes == []
         for _ in range(3):
             ahead.expect_records(half, 20 * MIB)
-        assert sizes == [LOG_AHEAD_SIZE]
+        assert sizes == [LOG_AHEAD_SIZE] * 4  # up to there, each once
         now[0] += BELIEVED_S + 1
         free = False
         for _ in range(3):  # nobody has time for it: it is asked for again
             ahead.expect_records(half, 20 * MIB)
-        assert sizes == [LOG_AHEAD_SIZE] * 4
+        assert sizes == [LOG_AHEAD_SIZE] * 7
+
+
+def test_so_much_is_read_ahead(config: StoreConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(read_ahead, "LOG_AHEAD_COUNT", 2)
+    sizes = list[int]()
+
+    def read_later(part: memoryview) -> bool:
+        sizes.append(len(part))
+        return True
+
+    with opened(config) as store:
+        ahead = ReadAhead(store.commit_log, read_later)
+        assert ahead.expect_records(LOG_BLOCK_SIZE // 2, 20 * MIB)
+        assert sizes == [LOG_AHEAD_SIZE] * 2
 
 
 def test_what_the_thread_has_not_read_yet_is_not_too_much(tmp_path: Path) -> None:
