@@ -239,7 +239,7 @@ def run_rows(bench: Bench, report: Report, only: str, rounds: int) -> None:
         if only not in life.name:
             continue
         if isinstance(bench.generator, Mqload):
-            report.add(life, bench.live(life, bench.generator, 1))
+            report.add(life, bench.live(life, bench.generator, life.rounds))
         else:
             report.remark(f"Left out without mqload: {life.name}.")
     if only in PURE_ROW.name:

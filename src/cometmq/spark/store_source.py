@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from cometmq.spark.store_slices import LogPart, LogSlice
     from cometmq.store.log_walk import Piece
 
-# Bytes of records, checked and decoded at once. Found by trying: half of it costs more for each batch, 2 MiB cost up to a
-# tenth more CPU (docs/spark).
+# Bytes of records, checked and decoded at once. Found by trying: half of it costs more for each batch, 2 MiB cost up to
+# a tenth more CPU (docs/spark).
 BATCH_SIZE = 896 << 10
 EVERY_OFFSET = (-(1 << 62), 1 << 62)
 VALID, PROBLEM = -1, -2  # column numbers that are no part of a record

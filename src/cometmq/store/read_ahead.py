@@ -87,16 +87,17 @@ class ReadAhead:
         return missing
 
     def entries_known_to(self, queue: ConsumeQueue, position: int) -> int:
-        """Behind a position that is in memory: up to where entries are too, as far as they are read in one go."""
+        """Behind a position that is in memory: up to where entries are too, as far as is worth asking for."""
         return self._known_to(queue, position, QUEUE_BLOCK_SIZE, QUEUE_AHEAD_SIZE)
 
     def records_known_to(self, physical_offset: int) -> int:
-        """The same in the log."""
-        return self._known_to(self._log, physical_offset, LOG_BLOCK_SIZE, LOG_AHEAD_SIZE)
+        """The same in the log. Not to the end of what is read ahead: who comes to it has more of that read."""
+        return self._known_to(
+            self._log, physical_offset, LOG_BLOCK_SIZE, LOG_AHEAD_SIZE * LOG_AHEAD_COUNT // 2
+        )
 
-    def _known_to(self, stream: Stream, position: int, block_size: int, ahead_size: int) -> int:
-        first, size = _block_at(stream, position, ahead_size)
-        end = first + size
+    def _known_to(self, stream: Stream, position: int, block_size: int, size_max: int) -> int:
+        end = min(position + size_max, position - position % stream.file_size + stream.file_size)
         while position < end:
             block, block_bytes = _block_at(stream, position, block_size)
             if self._missing(stream, position, block + block_bytes, block_size):
