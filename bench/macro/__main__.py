@@ -14,6 +14,7 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -203,6 +204,7 @@ def main() -> int:
         help="keep the processors from going to sleep between messages (virtual machines)",
     )
     args = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the brokers are stopped then, too
     directory = Path(tempfile.mkdtemp(prefix="cometmq-macro-"))
     java = not args.no_java and shutil.which("java") is not None and (SHARED / "java-peer").exists()
     mqload = Mqload.build(directory)
