@@ -20,15 +20,19 @@ except ModuleNotFoundError:
     from cometmq import _cython as cython
 
 if cython.compiled:
+    from cython.cimports.cometmq.broker.plain_send_cy import RecordMaker
     from cython.cimports.cometmq.clock import steady_ns, wall_ms
     from cython.cimports.cometmq.net.pump_cy import BatchPath, Served
+    from cython.cimports.cometmq.store.commit_cy import QueuesEnd
     from cython.cimports.cpython.buffer import Py_buffer, PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
     from cython.cimports.libc.string import memcmp
 else:
     from time import monotonic_ns as steady_ns
 
+    from cometmq.broker.plain_send_cy import RecordMaker
     from cometmq.clock import now_ms as wall_ms
     from cometmq.net.pump_cy import BatchPath, Served
+    from cometmq.store.commit_cy import QueuesEnd
 
 from cometmq.broker.counters import LATENCY_BOUNDS_US
 from cometmq.clock import now_ms as wall_clock
@@ -47,13 +51,13 @@ WORDS_SIZE = cython.declare(cython.Py_ssize_t, 8)  # before the header of a fram
 class SendBatch(BatchPath):
     """The plain sends since the last ``settle``. PlainSendPath knows which topics take part, and what happens seldom."""
 
-    sends = cython.declare(object, visibility="public")  # PlainSends
+    sends = cython.declare(RecordMaker, visibility="public")  # PlainSends
     at_once = cython.declare(cython.bint, visibility="public")  # answers wait for nothing
     batches = cython.declare(cython.longlong, visibility="public")
     messages = cython.declare(cython.longlong, visibility="public")
     quick = cython.declare(cython.longlong, visibility="public")  # messages of batches stored within QUICK_NS
     quick_ns = cython.declare(cython.longlong, visibility="public")  # and their times, added up
-    _commit: object
+    _queues: QueuesEnd
     _clock: object
     _open: cython.bint  # sends are taken, and there is room in the log
     _begun: cython.bint
@@ -63,14 +67,14 @@ class SendBatch(BatchPath):
     _now_ms: cython.longlong
     _opened_ms: cython.longlong
 
-    def __init__(self, sends: object, commit: object, now_ms: object) -> None:
+    def __init__(self, sends: RecordMaker, queues: QueuesEnd, now_ms: object) -> None:
         self.sends = sends
         self.at_once = False
         self.batches = 0
         self.messages = 0
         self.quick = 0
         self.quick_ns = 0
-        self._commit = commit
+        self._queues = queues
         self._clock = None if now_ms is wall_clock else now_ms
         self._open = False
         self._begun = False
@@ -110,7 +114,13 @@ class SendBatch(BatchPath):
 
         They are in the log, and answered, after ``settle``, which the log calls when somebody else wants to append.
         """
-        sends = self.sends
+        return self.gather(connection, view, start, end)
+
+    @cython.cfunc
+    def gather(
+        self, connection: Served, view: object, start: cython.Py_ssize_t, end: cython.Py_ssize_t
+    ) -> cython.Py_ssize_t:
+        sends: RecordMaker = self.sends
         if not self._begun and not self._begin():
             return 0
         taken: cython.Py_ssize_t = sends.consume(view, start, end, connection.born_host, self._now_ms)
@@ -137,6 +147,10 @@ class SendBatch(BatchPath):
     @cython.ccall
     def settle(self) -> object:
         """Commit and answer what was taken since the last call."""
+        return self.commit_taken()
+
+    @cython.cfunc
+    def commit_taken(self) -> object:
         self._begun = False
         if not self._taken:
             return None
@@ -146,14 +160,14 @@ class SendBatch(BatchPath):
         self._taken = 0
         self._answers = []
         try:
-            end_offset = self._commit(self.sends.position)
+            end_offset: cython.longlong = self._queues.complete_to(self.sends.position)
         except Exception:  # noqa: BLE001 - logged by fail()
             self.fail(answers)
             self.finish()
             return None
         if self.at_once:
             for connection, frames in answers:
-                connection.answer(frames)
+                connection.write_answer(frames)
         else:
             self.answer_later(answers, end_offset)
             self.finish()
@@ -166,7 +180,7 @@ class SendBatch(BatchPath):
         if self._open:
             self._open = False
             self.close()
-            self.settle()
+            self.commit_taken()
         return None
 
     @cython.cfunc
@@ -210,7 +224,7 @@ class FastPath(BatchPath):
                 if taken:
                     self._requests[RequestCode.PULL_MESSAGE] += 1
             else:
-                taken = self._sends.take(connection, view, at, end)
+                taken = self._sends.gather(connection, view, at, end)
             at += taken
             if not taken or at >= end or not self._begins_pull(view, at, end):
                 break
@@ -218,7 +232,7 @@ class FastPath(BatchPath):
 
     @cython.ccall
     def settle(self) -> object:
-        self._sends.settle()
+        self._sends.commit_taken()
         return None
 
     @cython.ccall

@@ -119,17 +119,36 @@ class PlainTopic:
         return counts
 
 
+@cython.cclass
+class RecordMaker:
+    """What ``fast_path_cy`` knows of PlainSends: ``position``, ``responses``, ``count`` and ``stored_size`` tell the
+    result of the last ``consume``."""
+
+    def __init__(self) -> None:
+        self.position = 0
+        self.count = 0
+        self.stored_size = 0
+        self.responses = b""
+
+    @cython.ccall
+    def consume(
+        self,
+        view: object,
+        start: cython.Py_ssize_t,
+        end: cython.Py_ssize_t,
+        born_host: bytes,
+        now_ms: cython.longlong,
+    ) -> cython.Py_ssize_t:
+        """Store what stands at the front of ``view[start:end]``; answer how many bytes were consumed."""
+        raise NotImplementedError
+
+
 @cython.final
 @cython.cclass
-class PlainSends:
-    """Turns plain send requests into records. One object per broker; ``position``, ``responses``, ``count`` and
-    ``stored_size`` tell the result of the last ``consume``."""
+class PlainSends(RecordMaker):
+    """Turns plain send requests into records. One object per broker."""
 
     topics = cython.declare(dict, visibility="readonly")
-    position = cython.declare(cython.Py_ssize_t, visibility="readonly")
-    count = cython.declare(cython.Py_ssize_t, visibility="readonly")
-    stored_size = cython.declare(cython.longlong, visibility="readonly")
-    responses = cython.declare(bytes, visibility="readonly")
     _log: object
     _limit: cython.Py_ssize_t
     _physical_base: cython.longlong
@@ -161,11 +180,8 @@ class PlainSends:
         frame_size_max: int,
     ) -> None:
         assert len(store_host) in (8, 20)
+        RecordMaker.__init__(self)
         self.topics = {}
-        self.position = 0
-        self.count = 0
-        self.stored_size = 0
-        self.responses = b""
         self.open(memoryview(b""), 0, 0, 0)
         self._body_size_max = body_size_max
         self._frame_size_max = frame_size_max
@@ -203,6 +219,7 @@ class PlainSends:
         if cython.compiled:
             self._target = _writable(log)
 
+    @cython.ccall
     def consume(
         self,
         view: object,
@@ -210,7 +227,7 @@ class PlainSends:
         end: cython.Py_ssize_t,
         born_host: bytes,
         now_ms: cython.longlong,
-    ) -> int:
+    ) -> cython.Py_ssize_t:
         """Store the plain sends at the front of ``view[start:end]``; answer how many bytes were consumed."""
         assert 0 <= start <= end <= len(view)
         self.count = 0

@@ -49,7 +49,7 @@ class PlainSendPath(SendBatch):
             body_size_max=config.max_message_size,
             frame_size_max=FRAME_SIZE_MAX,
         )
-        super().__init__(sends, broker.store.commit, broker.now_ms)
+        super().__init__(sends, broker.store.dispatch, broker.now_ms)
         self._broker = broker
         self._store = broker.store
         self._epoch = self._store.offsets_epoch

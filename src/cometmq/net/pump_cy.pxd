@@ -15,6 +15,7 @@ cdef class Served:
     cdef public long long partial_since_ms  # when the incomplete frame began, 0 = none
     cdef public long long bytes_written
     cpdef object answer(self, bytes frames)
+    cdef object write_answer(self, bytes frames)
 
 
 cdef class BatchPath:

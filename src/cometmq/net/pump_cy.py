@@ -86,6 +86,10 @@ class Served:
     @cython.ccall
     def answer(self, frames: bytes) -> object:
         """Write the answers of a batch: whole frames that nothing else waits with."""
+        return self.write_answer(frames)
+
+    @cython.cfunc
+    def write_answer(self, frames: bytes) -> object:
         link: Link
         if self.closed:
             return None
@@ -139,6 +143,7 @@ class Pump:
     _set: cython.int
     _clock: object
     _links: dict
+    _only: Optional[Link]  # the link, where there is one
     _dirty: list
     _in_turn: cython.bint
     _descriptors: cython.int[64]
@@ -155,6 +160,7 @@ class Pump:
         self._set = self._epoll.fileno()
         self._clock = None if endpoint.now_ms is wall_clock else endpoint.now_ms
         self._links = {}
+        self._only = None
         self._dirty = []  # have something to write at the end of this turn
         self._in_turn = False
         self._now_ms = 0
@@ -181,7 +187,13 @@ class Pump:
         link: Link = Link(self, sock, connection)
         link._watch()
         self._links[link._fd] = link
+        self._look_for_only()
         connection.connection_made(link)
+
+    @cython.cfunc
+    def _look_for_only(self) -> object:
+        self._only = next(iter(self._links.values())) if len(self._links) == 1 else None
+        return None
 
     def close(self) -> None:
         link: Link
@@ -205,14 +217,12 @@ class Pump:
     @cython.cfunc
     def _ask(self) -> cython.int:
         """Which links are ready: their number; descriptors and events are noted."""
-        link: Link
+        only: Optional[Link] = self._only
         self._now_ms = wall_ms() if self._clock is None else self._clock()
-        if len(self._links) == 1:  # it must be that one, unless it waits to write
-            for link in self._links.values():
-                if link._events == READABLE:
-                    self._descriptors[0] = link._fd
-                    self._events[0] = READABLE
-                    return 1
+        if only is not None and only._events == READABLE:  # it must be that one
+            self._descriptors[0] = only._fd
+            self._events[0] = READABLE
+            return 1
         if cython.compiled:
             return wait_ready(self._set, self._descriptors, self._events)
         ready = self._epoll.poll(0, LINKS_PER_ROUND)
@@ -228,7 +238,7 @@ class Pump:
         i: cython.int
         event: cython.uint
         taking: cython.int = 0
-        bulky: list = []
+        bulky: Optional[list] = None  # not made for every send that comes alone
         for i in range(self._ask()):
             link = self._links.get(self._descriptors[i])
             if link is None:
@@ -238,13 +248,15 @@ class Pump:
                 link._write_out()
             if event & ~WRITABLE:
                 if link._bulky and link._reading:
+                    if bulky is None:
+                        bulky = []
                     bulky.append(link)
                     continue
                 link._read(batch)
                 taking += 1
                 if taking % LINKS_PER_BATCH == 0:
                     self._settle(batch)
-        if not bulky:
+        if bulky is None:
             return False
         self._settle(batch)
         if taking:
@@ -564,6 +576,7 @@ class Link:
         self._watch()
         self._lost = True
         self._pump._links.pop(self._fd, None)
+        self._pump._look_for_only()
         self._sock.close()
         self._connection.connection_lost(error)
         return None

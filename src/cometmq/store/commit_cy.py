@@ -3,7 +3,8 @@
 Every send comes through here, one that comes alone pays for all of it, and code that was not in the processor's caches
 costs several times what it does in a benchmark. So the common case is compiled and has its numbers beside it: the end
 of the log moves (``LogEnd``), the queues stood exactly there and follow (``QueuesEnd``). CommitLog and Dispatch are
-these two, with all that happens seldom. Loop thread; other threads may read the numbers.
+these two, with all that happens seldom (their members, and what compiled callers use, stand in commit_cy.pxd). Loop
+thread; other threads may read the numbers.
 """
 
 # mypy: ignore-errors
@@ -15,20 +16,17 @@ try:
 except ModuleNotFoundError:
     from cometmq import _cython as cython
 
+if cython.compiled:
+    from cython.cimports.cometmq.store.dispatch_cy import Dispatching
+else:
+    from cometmq.store.dispatch_cy import Dispatching
+
 from cometmq.errors import StoreError
 
 
 @cython.cclass
 class LogEnd:
     """Where the log ends, and in which file."""
-
-    view = cython.declare(object, visibility="public")  # of the current file
-    base = cython.declare(cython.longlong, visibility="public")  # physical offset of its first byte
-    position = cython.declare(cython.longlong, visibility="public")  # after its last record
-    tell_at = cython.declare(
-        cython.longlong, visibility="public"
-    )  # position of which the preparer wants to hear
-    last_store_timestamp_ms = cython.declare(cython.longlong, visibility="public")
 
     def __init__(self) -> None:
         self.view = memoryview(b"")
@@ -37,9 +35,12 @@ class LogEnd:
         self.tell_at = 0
         self.last_store_timestamp_ms = 0
 
-    @cython.ccall
-    def advance(self, end_position: cython.longlong) -> cython.longlong:
+    def advance(self, end_position: cython.longlong) -> int:
         """Records up to this position of the current file are written; the new end offset."""
+        return self.move(end_position)
+
+    @cython.cfunc
+    def move(self, end_position: cython.longlong) -> cython.longlong:
         self.position = end_position
         if end_position >= self.tell_at:
             self.tell_preparer()
@@ -53,27 +54,22 @@ class LogEnd:
 class QueuesEnd:
     """How much of the log is in its queues."""
 
-    offset = cython.declare(cython.longlong, visibility="public")  # up to which queues and index are complete
-    # Queues know records below this offset only; None: all (no replica)
-    confirmed = cython.declare(object, visibility="public")
-    on_append = cython.declare(
-        object, visibility="public"
-    )  # called when the log has grown (replication), or None
-    _log_end: LogEnd
-    _dispatcher: object
-
-    def __init__(self, commit_log: LogEnd, table: object) -> None:
+    def __init__(self, commit_log: LogEnd, table: Dispatching) -> None:
         self.offset = 0
         self.confirmed = None
         self.on_append = None
         self._log_end = commit_log
         self._dispatcher = table
 
-    def commit(self, end_position: cython.longlong) -> cython.longlong:
+    def commit(self, end_position: cython.longlong) -> int:
         """Records up to this position of the log's current file are complete: dispatch them; the new end offset."""
+        return self.complete_to(end_position)
+
+    @cython.cfunc
+    def complete_to(self, end_position: cython.longlong) -> cython.longlong:
         log: LogEnd = self._log_end
         start: cython.longlong = log.position
-        end_offset: cython.longlong = log.advance(end_position)
+        end_offset: cython.longlong = log.move(end_position)
         if self.confirmed is None:
             self._appended(start, end_position)
         if self.on_append is not None:
@@ -83,12 +79,12 @@ class QueuesEnd:
     @cython.cfunc
     def _appended(self, start: cython.longlong, end: cython.longlong) -> object:
         log: LogEnd = self._log_end
-        table = self._dispatcher
+        table: Dispatching = self._dispatcher
         if self.offset != log.base + start:
             self.run()  # a new file was begun, or queues are behind
             return None
         try:
-            table.dispatch(log.view, start, end, log.base)
+            table.enter_range(log.view, start, end, log.base)
             self.offset = log.base + end
         except StoreError as error:
             self.note_failure(error)

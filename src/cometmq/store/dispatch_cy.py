@@ -30,6 +30,7 @@ from cometmq.store.index_cy import fold_hash, text_hash
 
 if cython.compiled:
     from cython.cimports.cometmq.big_endian import get_i32, get_i64, get_u32, put_32, put_64
+    from cython.cimports.cometmq.store.index_cy import KeySink
     from cython.cimports.cpython.buffer import (
         Py_buffer,
         PyBUF_SIMPLE,
@@ -148,28 +149,41 @@ class TopicQueues:
 
 
 @cython.cclass
-class Dispatcher:
+class Dispatching:
+    """What the commit knows of the dispatcher."""
+
+    def __init__(self) -> None:
+        self.woken = []
+        self.last_store_timestamp_ms = 0
+
+    @cython.cfunc
+    def enter_range(
+        self, buffer: object, start: cython.longlong, end: cython.longlong, physical_base: cython.longlong
+    ) -> object:
+        """Enter the records of buffer[start:end]; buffer[0] has the physical offset physical_base."""
+        raise NotImplementedError
+
+
+@cython.cclass
+class Dispatcher(Dispatching):
     """Brings queues and index up to the log. A subclass knows how queues are made."""
 
     topics = cython.declare(dict, visibility="public")  # topic bytes -> TopicQueues
     index = cython.declare(object, visibility="public")  # has put(keys, count), or None
     multi_dispatch = cython.declare(cython.bint, visibility="public")
     dirty = cython.declare(list, visibility="public")  # queues appended to since somebody took the list
-    woken = cython.declare(list, visibility="public")  # watched queues that got entries in this call
     record_count = cython.declare(cython.longlong, visibility="public")
-    last_store_timestamp_ms = cython.declare(cython.longlong, visibility="public")
     _keys: object
     _keys_base: cython.pointer(cython.longlong)
     _key_count: cython.longlong
 
     def __init__(self) -> None:
+        Dispatching.__init__(self)
         self.topics = {}
         self.index = None
         self.multi_dispatch = False
         self.dirty = []
-        self.woken = []
         self.record_count = 0
-        self.last_store_timestamp_ms = 0
         self._keys = memoryview(array.array("q", bytes(8 * 3 * KEYS_PER_BATCH_MAX)))
         self._key_count = 0
         if cython.compiled:
@@ -204,6 +218,12 @@ class Dispatcher:
 
         If it raises (a full disk under a queue or the index), dispatch the same range again later.
         """
+        self.enter_range(buffer, start, end, physical_base)
+
+    @cython.cfunc
+    def enter_range(
+        self, buffer: object, start: cython.longlong, end: cython.longlong, physical_base: cython.longlong
+    ) -> object:
         try:
             if cython.compiled:
                 self._dispatch_compiled(buffer, start, end, physical_base)
@@ -211,6 +231,7 @@ class Dispatcher:
                 self._dispatch_python(buffer, start, end, physical_base)
         finally:
             self._flush_keys()
+        return None
 
     def append(
         self,
@@ -314,7 +335,11 @@ class Dispatcher:
         count: cython.longlong = self._key_count
         self._key_count = 0
         if count and self.index is not None:
-            self.index.put(self._keys, count)
+            if cython.compiled and isinstance(self.index, KeySink):
+                sink: KeySink = self.index
+                sink.put_keys(self._keys, count)
+            else:
+                self.index.put(self._keys, count)
         return None
 
     # Compiled

@@ -215,7 +215,16 @@ class IndexWriter:
 
 
 @cython.cclass
-class IndexEnd:
+class KeySink:
+    """What the dispatcher knows of the index."""
+
+    @cython.cfunc
+    def put_keys(self, keys: object, count: cython.longlong) -> object:
+        raise NotImplementedError
+
+
+@cython.cclass
+class IndexEnd(KeySink):
     """Where keys are put: the file that is being filled. Index is this, with all other files."""
 
     writer = cython.declare(IndexWriter, visibility="public")  # None: there is no file yet
@@ -225,12 +234,17 @@ class IndexEnd:
 
     def put(self, keys: object, count: cython.longlong) -> None:
         """Put ``count`` triples (hash, physical offset, store time; format 'q'), offsets ascending."""
+        self.put_keys(keys, count)
+
+    @cython.cfunc
+    def put_keys(self, keys: object, count: cython.longlong) -> object:
         done: cython.longlong = 0
         if self.writer is not None:
             done = self.writer.put(keys, 0, count)
         while done < count:
             self.make_room()
             done += self.writer.put(keys, done, count - done)
+        return None
 
     def make_room(self) -> None:
         """Make another file, or more room in this one, and set ``writer``."""
