@@ -19,9 +19,13 @@ from cometmq.store.dispatch_cy import QueueTail
 from cometmq.store.file_ops import file_name
 from cometmq.store.mapped_file import PAGE_SIZE, MappedFile, OpenFiles, data_extents
 from cometmq.store.queue_scan_cy import BLANK_SIZE_FIELD, ENTRY_SIZE, entries_end
+from cometmq.store.residency_cy import make_ready
 
 RECOVERED_FILES = 3  # recovery looks at the last three files; older ones are taken as complete
 ALLOCATION_STEP_MAX = 256 << 10  # blocks on disk are taken in steps that double up to this, in bytes
+READY_SIZE = (
+    16 << 10
+)  # bytes whose pages are made ready at once: more would be clean again, by a flush, before they are used
 STAT_BLOCK_SIZE = 512  # of st_blocks, whatever the file system's is
 GAP_ENTRIES_MAX = 1_000_000  # a longer jump in queue offsets is not filled up with blank entries
 
@@ -158,8 +162,11 @@ class ConsumeQueue(QueueTail):
             raise StoreError(
                 f"The ConsumeQueue file {file.path} cannot grow ({error.strerror}): free space on its disk."
             ) from error
+        ready_to = min(file.allocated, at - at % PAGE_SIZE + READY_SIZE)
+        if at:  # a queue with a few entries needs its first page only
+            make_ready(view[at:ready_to], READY_SIZE)
         file.owner = self
-        self.attach(view, self.last_start, self.last_start + file.allocated)
+        self.attach(view, self.last_start, self.last_start + ready_to)
         if self._first_dirty_start < 0:
             self._first_dirty_start = self.last_start
 

@@ -22,7 +22,8 @@ from typing import Any, NamedTuple
 from cometmq.store.file_ops import FileOps
 from cometmq.store.index_cy import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE, IndexWriter, rebuild_slots
 from cometmq.store.mapped_file import clear_range
-from cometmq.store.populate import GENTLE_STEP, MADV_POPULATE_WRITE, advise
+from cometmq.store.populate import GENTLE_STEP
+from cometmq.store.residency_cy import make_ready
 
 log = logging.getLogger(__name__)
 
@@ -214,7 +215,6 @@ class IndexFile:
     def _prepare_now(self, start: int, end: int) -> None:
         os.posix_fallocate(self._descriptor, start, end - start)
         self._ahead_to = max(self._ahead_to, end)
-        for at in range(
-            start, end, GENTLE_STEP
-        ):  # one call for all would keep a processor for 20 ms and more
-            advise(self.view, at, min(at + GENTLE_STEP, end), MADV_POPULATE_WRITE)
+        make_ready(
+            self.view[start:end], GENTLE_STEP
+        )  # in one step it would keep a processor for 20 ms and more

@@ -23,15 +23,18 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cometmq.store.file_ops import FileOps
+from cometmq.store.residency_cy import make_ready
 
 ALLOCATION_STEP = 64 << 20  # bytes of disk space taken at a time
 POPULATE_STEP = 4 << 20  # bytes of pages per system call
 GENTLE_STEP = 64 << 10  # the same while the writer writes little
+GENTLE_RUN = (
+    1 << 20
+)  # bytes made ready in such steps without the interpreter lock, which the loop would have to wait for
 GENTLE_BYTES_PER_S = 64 << 20  # up to this speed it does
 NEXT_FILE_DISTANCE = 128 << 20  # bytes before the end of a file at which the next one is made
 
 MADV_RANDOM = 1
-MADV_POPULATE_WRITE = 23  # Linux 5.14
 PAGE_SIZE = mmap.PAGESIZE
 
 log = logging.getLogger(__name__)
@@ -161,8 +164,8 @@ class Preparer:
         if gently and begin < target:
             advise(view, begin, target, MADV_RANDOM)
         while begin < target and not self._stopping:
-            end = min(begin + (GENTLE_STEP if gently else POPULATE_STEP), target)
-            advise(view, begin, end, MADV_POPULATE_WRITE)
+            end = min(begin + (GENTLE_RUN if gently else POPULATE_STEP), target)
+            make_ready(view[begin:end], GENTLE_STEP if gently else POPULATE_STEP)
             begin = end
             self._populated = (start, end)
 

@@ -1,4 +1,4 @@
-"""Is a piece of a mapped file in memory? And: read it in, for a thread. Linux `mincore` and `madvise`.
+"""Is a piece of a mapped file in memory? And: read it in, or make it ready to be written. Linux `mincore` and `madvise`.
 
 Compiled, read_in() works without the interpreter lock from its first to its last byte, and it looks at every page:
 on a virtual machine the host gives memory to a page when a processor touches it for the first time, and that takes
@@ -29,6 +29,7 @@ if cython.compiled:
 PAGE_SIZE = mmap.PAGESIZE
 MADV_HUGEPAGE = cython.declare(cython.int, 14)
 MADV_POPULATE_READ = cython.declare(cython.int, 22)  # Linux 5.14
+MADV_POPULATE_WRITE = cython.declare(cython.int, 23)  # the same
 # Bytes that one call brings into memory; meanwhile the kernel has a lock that the loop may need (to map a file)
 STEP_SIZE = cython.declare(cython.size_t, 64 << 10)
 # Bytes; of a larger range the kernel takes no more than one request to the disk
@@ -62,6 +63,21 @@ def read_in(part: memoryview) -> None:
         _read_in_compiled(part, PAGE_SIZE)
     else:
         _read_range_slowly(*job_of(part))
+
+
+def make_ready(part: memoryview, step: int) -> None:
+    """Give all pages of a writable view frames to write to, so many bytes a system call. An older kernel does nothing.
+
+    Between two calls the processor is free for others, of which a kernel without preemption has no idea within one.
+    """
+    if cython.compiled:
+        _make_ready_compiled(part, step, PAGE_SIZE)
+    elif len(part):
+        anchor = ctypes.c_char.from_buffer(part)
+        first, size = _whole_pages(ctypes.addressof(anchor), len(part))
+        for at in range(0, size, step):
+            _advise(first + at, min(step, size - at), MADV_POPULATE_WRITE)
+        del anchor
 
 
 def job_of(part: memoryview) -> tuple[int, int]:
@@ -149,6 +165,22 @@ def _read_in_compiled(part: object, page_size: cython.size_t) -> object:
             _read_range(at, end, page_size)
     finally:
         PyBuffer_Release(cython.address(view))
+
+
+@cython.cfunc
+def _make_ready_compiled(part: object, step: cython.size_t, page_size: cython.size_t) -> object:
+    view: Py_buffer
+    at: cython.size_t
+    end: cython.size_t
+    PyObject_GetBuffer(part, cython.address(view), PyBUF_SIMPLE)
+    at = cython.cast(cython.size_t, view.buf)
+    end = at + view.len
+    at -= at % page_size
+    with cython.nogil:
+        while at < end:
+            madvise(cython.cast(cython.p_void, at), min(end - at, step), MADV_POPULATE_WRITE)
+            at += step
+    PyBuffer_Release(cython.address(view))
 
 
 @cython.cfunc

@@ -61,14 +61,13 @@ def log(tmp_path: Path) -> Log:
 def steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Sizes of what was made ready, one system call each."""
     sizes: list[int] = []
-    real = populate.advise
+    real = populate.make_ready
 
-    def noted(view: memoryview, start: int, end: int, advice: int) -> None:
-        real(view, start, end, advice)
-        if advice == populate.MADV_POPULATE_WRITE:
-            sizes.append(end - start)
+    def noted(part: memoryview, step: int) -> None:
+        real(part, step)
+        sizes.extend(min(step, len(part) - at) for at in range(0, len(part), step))
 
-    monkeypatch.setattr(populate, "advise", noted)
+    monkeypatch.setattr(populate, "make_ready", noted)
     return sizes
 
 
