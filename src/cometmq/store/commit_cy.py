@@ -56,8 +56,8 @@ class QueuesEnd:
 
     def __init__(self, commit_log: LogEnd, table: Dispatching) -> None:
         self.offset = 0
-        self.confirmed = None
-        self.on_append = None
+        self.confirmed: object = None
+        self.on_append: object = None
         self._log_end = commit_log
         self._dispatcher = table
 
