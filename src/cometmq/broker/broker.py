@@ -234,7 +234,7 @@ class Broker:
         loop = asyncio.get_running_loop()
         self.boot_timestamp_ms = self.now_ms()
         self.recovery = self.store.open(self.group.before_store() if self.group is not None else None)
-        self.store.call_soon = loop.call_soon_threadsafe
+        self.store.attach(loop)
         try:
             self._load_files()
             if self.group is not None:

@@ -3,10 +3,8 @@
 Theory of operation. Writers only touch mapped memory. LogFlusher notes the end of the log, syncs the files up to it
 and then publishes it as `flushed_offset`. With ASYNC_FLUSH that happens every 500 ms if four pages are dirty, and
 every 10 s in any case; between those the page that is being written is left out, since the writer would have to wait
-until it is on disk. With SYNC_FLUSH somebody waits: a waiter is (end offset, callback), all waiters that came
-while a sync was running are served by the next one (group commit). Whoever was answered a moment ago is likely to
-send again: a sync begins when as much waits as the last one wrote, or after the time of a sync. Otherwise the
-first to come back would have a sync of its own, and the others wait for two.
+until it is on disk. With SYNC_FLUSH somebody waits: a waiter is (end offset, deadline, callback), and after one flush
+the thread follows the log as long as somebody waits for it (`log_sync_cy`).
 
 A failed sync. After an error the kernel takes the pages for clean although they are not on disk, so a later,
 successful sync proves nothing. Therefore: all waiters fail, `healthy` goes False (the store takes no more
@@ -24,21 +22,22 @@ import mmap
 import os
 import threading
 import time
+from asyncio import AbstractEventLoop
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from cometmq.store.checkpoint import Checkpoint
 from cometmq.store.commit_log import CommitLog
 from cometmq.store.config import FlushDiskType, StoreConfig
+from cometmq.store.file_ops import FileOps
+from cometmq.store.log_sync_cy import LogSync
 from cometmq.store.mapped_file import MappedFile
 from cometmq.store.scan_cy import STOP_BAD, scan_records
 
 PAGE_SIZE = 4096
 SYNC_IDLE_S = 0.010  # with SYNC_FLUSH: how long messages that nobody waits for stay unflushed
-GATHER_SHARE = 1.0  # of the time of a sync: how long the next one waits for those who were just answered
-GATHER_S_MAX = 0.003
 REPAIR_INTERVAL_S = 1.0
 REWRITE_STEP = 1 << 20  # bytes
 FAILED_SYNC_FILE = "fsync-failed"
@@ -49,20 +48,10 @@ FlushCallback = Callable[[bool], None]
 CallSoon = Callable[..., Any]
 
 
-class Waiter:
-    __slots__ = ("callback", "deadline_s", "done", "end_offset")
-
-    def __init__(self, end_offset: int, callback: FlushCallback, deadline_s: float) -> None:
-        self.end_offset = end_offset
-        self.callback = callback
-        self.deadline_s = deadline_s
-        self.done = False
-
-    def finish(self, ok: bool) -> None:
-        """Loop thread."""
-        if not self.done:
-            self.done = True
-            self.callback(ok)
+class Waiter(NamedTuple):
+    end_offset: int
+    deadline_s: float
+    callback: FlushCallback
 
 
 class LogFlusher:
@@ -75,42 +64,53 @@ class LogFlusher:
         self._call_soon = call_soon
         self._ops = commit_log.open_files.ops
         self._sync_mode = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
-        self.flushed_offset = 0  # always the end of a record: replicas keep and tell it
+        self._line = LogSync(commit_log)
         self._synced_to = 0  # may be in the middle of one
         self.healthy = True
         self.failure_count = 0
         self._seen = (0, 0)  # end of the log at some flush, and the time of the last message before it
         self._wake = threading.Event()
-        self._enough = threading.Event()  # as much waits as the last sync wrote
-        self._enough.set()
         self._stopping = False
-        self._sync_s = 0.0  # what the last sync took
-        self._expected = 0  # bytes: what it wrote, and what came meanwhile
-        self._new: deque[Waiter] = deque()  # loop appends, thread takes
         self._waiting: deque[Waiter] = deque()  # loop only, in order of their deadlines
+        self._loop: AbstractEventLoop | None = None
         self._descriptors: dict[int, int] = {}  # file start -> descriptor, thread only
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()  # one flush at a time: the thread's, or one asked for by close()
 
+    @property
+    def flushed_offset(self) -> int:
+        """Everything below is on disk. Always the end of a record: replicas keep and tell it."""
+        synced: int = self._line.synced
+        return synced
+
     # Loop thread
 
     def start(self, flushed_offset: int) -> None:
-        self.flushed_offset = self._synced_to = flushed_offset
+        self._line.synced = self._synced_to = flushed_offset
         self._seen = (flushed_offset, 0)
+        self._line.open()
         self._thread = threading.Thread(target=self._run, name="commitlog-flush", daemon=True)
         self._thread.start()
+
+    def attach(self, loop: AbstractEventLoop) -> None:
+        """From now on this loop serves the waiters, as soon as a sync is done."""
+        loop.add_reader(self._line.descriptor, self._followed)
+        self._loop = loop
 
     def stop(self) -> None:
         """End the thread without a last flush; waiters fail."""
         self._stopping = True
+        self._line.let_go()
         self._wake.set()
-        self._enough.set()
         if self._thread is not None:
             self._thread.join()
             self._thread = None
-        for waiter in self._waiting:
-            waiter.finish(False)
-        self._waiting.clear()
+        if self._loop is not None:
+            self._loop.remove_reader(self._line.descriptor)
+            self._loop = None
+        self._line.close()
+        while self._waiting:
+            self._waiting.popleft().callback(False)
 
     def close(self) -> None:
         """Let go of the files."""
@@ -124,12 +124,10 @@ class LogFlusher:
         if not self.healthy or self._thread is None:
             callback(False)
             return
-        waiter = Waiter(end_offset, callback, time.monotonic() + self.config.sync_flush_timeout / 1000)
-        self._waiting.append(waiter)
-        self._new.append(waiter)
+        deadline_s = time.monotonic() + self.config.sync_flush_timeout / 1000
+        self._waiting.append(Waiter(end_offset, deadline_s, callback))
+        self._line.want(end_offset)
         self.wake()
-        if self._dirty >= self._expected and not self._enough.is_set():
-            self._enough.set()
 
     def wake(self) -> None:
         if not self._wake.is_set():
@@ -138,12 +136,8 @@ class LogFlusher:
     def expire(self) -> None:
         """Fail waiters that are overdue (a sync hangs); call it now and then."""
         now = time.monotonic()
-        while self._waiting and (self._waiting[0].done or self._waiting[0].deadline_s <= now):
-            self._waiting.popleft().finish(False)
-
-    def held_off(self) -> threading.Lock:
-        """Nothing is flushed while this is held."""
-        return self._lock
+        while self._waiting and self._waiting[0].deadline_s <= now:
+            self._waiting.popleft().callback(False)
 
     def go_back(self, end_offset: int) -> None:
         """The log was cut here, and that is on disk. Only while held off."""
@@ -151,11 +145,26 @@ class LogFlusher:
             start for start in self._descriptors if start >= end_offset - end_offset % self._log.file_size
         ]:
             os.close(self._descriptors.pop(start))
-        self.flushed_offset = self._synced_to = end_offset
+        self._line.go_back(end_offset)
+        self._synced_to = end_offset
         self._seen = (end_offset, 0)
-        overdue = [waiter for waiter in self._waiting if waiter.end_offset > end_offset]
-        for waiter in overdue:
-            waiter.finish(False)
+        waiting, self._waiting = self._waiting, deque()
+        for waiter in waiting:
+            waiter.callback(waiter.end_offset <= end_offset)
+
+    def _followed(self) -> None:
+        """The log went on to disk behind its writer."""
+        self._line.heard()
+        if self._line.timestamp_ms:
+            self.checkpoint.physic_msg_timestamp_ms = self._line.timestamp_ms
+        self._serve()
+
+    def _serve(self) -> None:
+        """Answer those who have waited long enough; all of them, if the disk fails."""
+        waiting, flushed_offset = self._waiting, self.flushed_offset
+        while waiting and (waiting[0].end_offset <= flushed_offset or not self.healthy):
+            waiter = waiting.popleft()
+            waiter.callback(waiter.end_offset <= flushed_offset)
 
     # Thread
 
@@ -172,6 +181,8 @@ class LogFlusher:
             if thorough:
                 last_thorough_s = time.monotonic()
             self._round(thorough)
+            if self._sync_mode and self.healthy:
+                self._follow()
 
     @property
     def _thorough_interval_s(self) -> float:
@@ -187,33 +198,41 @@ class LogFlusher:
             self._wake.wait(self.config.flush_interval_commit_log / 1000)
         self._wake.clear()
 
-    def _gather(self) -> None:
-        """Let those who were answered a moment ago join the next sync."""
-        self._enough.clear()
-        if self._dirty < self._expected:
-            self._enough.wait(min(self._sync_s * GATHER_SHARE, GATHER_S_MAX))
-
-    @property
-    def _dirty(self) -> int:
-        """Bytes that are not on disk."""
-        return self._log.end_offset - self.flushed_offset
-
     def _round(self, thorough: bool) -> None:
-        if self._dirty < self._expected:
-            self._gather()
-        waiters = self._take_waiters()
-        began, dirty = self.flushed_offset, self._dirty
+        dirty = self._log.end_offset - self.flushed_offset
         least = self.config.flush_commit_log_least_pages * PAGE_SIZE
+        must = bool(self._waiting) or thorough or self._sync_mode
         if not dirty:
             self._note_idle()
-        elif waiters or thorough or self._sync_mode or dirty >= least:
+        elif must or dirty >= least:
             idle = self._log.end_offset == self._seen[0]  # nobody wants the last page
-            self.flush(whole=bool(waiters) or thorough or self._sync_mode or idle)
-        while self._new and self._new[0].end_offset <= self.flushed_offset:
-            waiters.append(self._new.popleft())  # appended before the sync began
-        self._expected = self._log.end_offset - began if waiters else 0
-        if waiters:
-            self._deliver(waiters, self.healthy)
+            self.flush(whole=must or idle)
+        if self._waiting:
+            self._tell(self._serve)
+
+    def _follow(self) -> None:
+        """Bring to disk what somebody waits for until that is nothing more, or in the next file."""
+        with self._lock:
+            file = self._log.file_at(self.flushed_offset)
+            view = None if file is None else file.view
+            if file is None or view is None:
+                return
+            descriptor = self._descriptor(file.start, file.path)
+
+            def sync(start: int, end: int) -> None:
+                self._ops.sync_range(descriptor, view, start, end)
+
+            def told() -> None:
+                self._tell(self._followed)
+
+            slowly = self._loop is None or type(self._ops) is not FileOps  # nobody looks, or a test does
+            try:
+                self._line.follow(view, file.start, sync, told, slowly=slowly)
+            except OSError as error:
+                self._fail(error)
+                self._tell(self._serve)
+            self._synced_to = self.flushed_offset
+            self._seen = (self._synced_to, self._line.timestamp_ms)
 
     def _note_idle(self) -> None:
         """A flush may have come between the append and the note of its time: make up for it when all is quiet."""
@@ -221,27 +240,29 @@ class LogFlusher:
         if timestamp_ms and self._log.end_offset == self.flushed_offset:
             self.checkpoint.physic_msg_timestamp_ms = timestamp_ms
 
-    def _take_waiters(self) -> list[Waiter]:
-        taken = []
-        with contextlib.suppress(IndexError):
-            while True:
-                taken.append(self._new.popleft())
-        return taken
-
-    def _deliver(self, waiters: list[Waiter], ok: bool) -> None:
+    def _tell(self, callback: Callable[[], None]) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed already
-            self._call_soon(_finish_all, waiters, ok)
+            self._call_soon(callback)
 
     # Any thread
 
+    @contextlib.contextmanager
+    def held_off(self) -> Iterator[None]:
+        """Nothing else is flushed meanwhile."""
+        self._line.let_go()
+        try:
+            with self._lock:
+                yield
+        finally:
+            self._line.may_follow()
+
     def flush(self, whole: bool = True) -> bool:
         """Everything written so far to disk, without its last page unless `whole`; False if that failed."""
-        with self._lock:
+        with self.held_off():
             timestamp_ms = self._log.last_store_timestamp_ms
             end = written = self._log.end_offset
             if not whole:
                 end = max(end - end % PAGE_SIZE, self._synced_to)
-            began = time.monotonic()
             try:
                 for file in self._files(self._synced_to, end):
                     self._sync(file, end)
@@ -249,7 +270,6 @@ class LogFlusher:
                 self._fail(error)
                 return False
             self._synced_to = end
-            self._sync_s = time.monotonic() - began
             self._note_flushed(written, timestamp_ms)
             self._close_descriptors(up_to=end)
             return True
@@ -259,7 +279,7 @@ class LogFlusher:
         if written <= self._synced_to:
             self._seen = (written, timestamp_ms)
         if self._seen[0] <= self._synced_to:
-            self.flushed_offset = max(self._seen[0], self.flushed_offset)
+            self._line.synced = max(self._seen[0], self.flushed_offset)
             if self._seen[1]:
                 self.checkpoint.physic_msg_timestamp_ms = self._seen[1]
             self._seen = (written, timestamp_ms)
@@ -304,14 +324,13 @@ class LogFlusher:
             mark_failed_sync(self.config.store_path_root_dir, self.flushed_offset)
 
     def _try_repair(self) -> None:
-        waiters = self._take_waiters()
-        if waiters:
-            self._deliver(waiters, False)
+        if self._waiting:
+            self._tell(self._serve)
         try:
             with self._lock:
                 end = self._log.end_offset
                 self._rewrite(self.flushed_offset, end)
-                self.flushed_offset = end
+                self._line.synced = end
         except OSError as error:
             log.warning(
                 "commit log still cannot be synced, look at the disk; no messages are taken error=%s", error
@@ -359,8 +378,3 @@ def failed_sync_offset(root: Path) -> int | None:
         return None
     except (OSError, ValueError):
         return 0
-
-
-def _finish_all(waiters: list[Waiter], ok: bool) -> None:
-    for waiter in waiters:
-        waiter.finish(ok)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from asyncio import AbstractEventLoop
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -72,7 +73,7 @@ class MessageStore:
         self.now_ms = now_ms
         self.role = config.broker_role
         self.delay_levels = delay_levels or DelayLevels(config.message_delay_level)
-        # Delivers a callback to the loop thread; the broker injects loop.call_soon_threadsafe.
+        # Delivers a callback to the loop thread (see ``attach``).
         self.call_soon: Callable[..., Any] = lambda callback, *args: callback(*args)
         self.may_append: Callable[[], bool] | None = None  # asked before each put (replication)
         root = config.store_path_root_dir
@@ -122,6 +123,11 @@ class MessageStore:
         self.call_soon(callback, *args)
 
     # Life
+
+    def attach(self, loop: AbstractEventLoop) -> None:
+        """Callbacks come on this loop, which is the thread that writes. After ``open``."""
+        self.call_soon = loop.call_soon_threadsafe
+        self._flusher.attach(loop)
 
     def open(self, confirmed_offset: int | None = None) -> RecoveryReport:
         """Take the lock, load, recover, dispatch what is behind, start the threads. Raises StoreError.
