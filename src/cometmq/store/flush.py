@@ -22,11 +22,10 @@ import mmap
 import os
 import threading
 import time
-from asyncio import AbstractEventLoop
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from cometmq.store.checkpoint import Checkpoint
 from cometmq.store.commit_log import CommitLog
@@ -46,6 +45,16 @@ log = logging.getLogger(__name__)
 
 FlushCallback = Callable[[bool], None]
 CallSoon = Callable[..., Any]
+
+
+class Loop(Protocol):
+    """What the store needs to know of whoever runs it."""
+
+    def call_soon_threadsafe(self, callback: Callable[..., Any], *args: Any) -> Any: ...
+
+    def add_reader(self, descriptor: int, callback: Callable[..., Any], /) -> Any: ...
+
+    def remove_reader(self, descriptor: int, /) -> Any: ...
 
 
 class Waiter(NamedTuple):
@@ -72,7 +81,7 @@ class LogFlusher:
         self._wake = threading.Event()
         self._stopping = False
         self._waiting: deque[Waiter] = deque()  # loop only, in order of their deadlines
-        self._loop: AbstractEventLoop | None = None
+        self._loop: Loop | None = None
         self._descriptors: dict[int, int] = {}  # file start -> descriptor, thread only
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()  # one flush at a time: the thread's, or one asked for by close()
@@ -92,7 +101,7 @@ class LogFlusher:
         self._thread = threading.Thread(target=self._run, name="commitlog-flush", daemon=True)
         self._thread.start()
 
-    def attach(self, loop: AbstractEventLoop) -> None:
+    def attach(self, loop: Loop) -> None:
         """From now on this loop serves the waiters, as soon as a sync is done."""
         loop.add_reader(self._line.descriptor, self._followed)
         self._loop = loop

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import time
-from asyncio import AbstractEventLoop
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -24,7 +23,7 @@ from cometmq.store.delay_levels import DelayLevels
 from cometmq.store.directory import StoreDirectory
 from cometmq.store.dispatch import Dispatch
 from cometmq.store.file_ops import FileOps
-from cometmq.store.flush import FlushCallback, LogFlusher
+from cometmq.store.flush import FlushCallback, LogFlusher, Loop
 from cometmq.store.index import Index
 from cometmq.store.key_search import KeySearch
 from cometmq.store.log_cut import LogCut
@@ -124,7 +123,7 @@ class MessageStore:
 
     # Life
 
-    def attach(self, loop: AbstractEventLoop) -> None:
+    def attach(self, loop: Loop) -> None:
         """Callbacks come on this loop, which is the thread that writes. After ``open``."""
         self.call_soon = loop.call_soon_threadsafe
         self._flusher.attach(loop)
