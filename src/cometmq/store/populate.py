@@ -28,7 +28,7 @@ from cometmq.store.residency_cy import make_ready
 ALLOCATION_STEP = 64 << 20  # bytes of disk space taken at a time
 POPULATE_STEP = 4 << 20  # bytes of pages per system call
 GENTLE_STEP = 64 << 10  # the same while the writer writes little
-GENTLE_RUN = 1 << 20  # bytes in such steps without the interpreter lock, which the loop would have to wait for
+GENTLE_RUN = 1 << 20  # bytes in such steps without the interpreter lock, which the loop waits for
 GENTLE_BYTES_PER_S = 64 << 20  # up to this speed it does
 NEXT_FILE_DISTANCE = 128 << 20  # bytes before the end of a file at which the next one is made
 
