@@ -18,11 +18,11 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bench.macro.generators import SHARED, Generator, Mqload, OwnClient
+from bench.macro.generators import SHARED, Generator, LoadFailed, Mqload, OwnClient
 from bench.macro.limits import limits
 from bench.macro.report import Report
 from bench.macro.rows import LIVES, PURE_ROW, ROWS, Life, Row
@@ -54,8 +54,15 @@ def figures_of(result: dict[str, Any], row: Row) -> dict[str, float]:
 
 class Bench:
     def __init__(
-        self, directory: Path, generator: Generator, java: bool, seconds: float, cache: PageCache
+        self,
+        directory: Path,
+        generator: Generator,
+        java: bool,
+        seconds: float,
+        cache: PageCache,
+        remark: Callable[[str], None],
     ) -> None:
+        self.remark = remark
         self.directory = directory
         self.cache = cache
         self.generator = generator
@@ -140,6 +147,13 @@ class Bench:
                     wait_for_port(broker.port)
                 try:
                     figures = self._one(broker, row, number)
+                except LoadFailed as reason:
+                    if isinstance(broker, Comet):
+                        raise
+                    self.remark(
+                        f"Java left out of round {number + 1} of {row.name}, which it did not stand: {reason}"
+                    )
+                    continue
                 finally:
                     if isinstance(broker, Comet):
                         broker.stop()
@@ -217,7 +231,7 @@ def main() -> int:
     if not java:
         report.remark("No Java peer here: CometMQ alone, without ratios.")
     cache = PageCache(args.fill_cache)
-    bench = Bench(directory, mqload or OwnClient(), java, args.seconds, cache)
+    bench = Bench(directory, mqload or OwnClient(), java, args.seconds, cache, report.remark)
     try:
         with cache, awake_processors(args.keep_awake):
             if not args.only:

@@ -111,9 +111,13 @@ for _name, _default in {"-size": 1024, "-conns": 1, "-inflight": 64, "-batch": 0
 _LOAD.add_argument("-topic", default="bench")
 
 
+class LoadFailed(RuntimeError):
+    """The generator ended with an error; the broker's own words are in it."""
+
+
 def run_for_json(command: list[str]) -> dict[str, Any]:
     done = subprocess.run(command, capture_output=True, text=True, timeout=LOAD_SECONDS_MAX)
     if done.returncode:
-        raise RuntimeError(f"{' '.join(command)}: {done.stderr[-500:] or done.stdout[-500:]}")
+        raise LoadFailed(f"{' '.join(command[1:])}: {done.stderr[-500:] or done.stdout[-500:]}")
     result: dict[str, Any] = json.loads(done.stdout)
     return result
