@@ -93,12 +93,12 @@ class Bench:
             self._stop_java()
             peer = self.peer(row.options)
             peer.wipe()
+            self.warm = {key: peer}  # before it starts: whoever ends the run meanwhile stops it, too
             peer.start()
             print(f"  warming the JVM for {WARM_SECONDS} s", flush=True)
             self.load(
                 peer, f"send -size 1024 -conns 8 -inflight 32 -seconds {WARM_SECONDS} -busyok", timed=False
             )
-            self.warm = {key: peer}
         return [self.warm[key], comet]
 
     def live(self, life: Life, mqload: Mqload, rounds: int) -> dict[str, list[dict[str, float]]]:
@@ -113,6 +113,7 @@ class Bench:
                 try:
                     figures = life.measure(broker, mqload, self.load, self.cache.fill)
                 finally:
+                    broker.stop()
                     broker.wipe()
                 found.setdefault(broker.name, []).append(figures)
                 print(f"  {life.name:28} {broker.name:6} {figures}", flush=True)
@@ -123,9 +124,9 @@ class Bench:
         broker = self.comet()
         broker.pure = True
         broker.wipe()
-        broker.start()
-        wait_for_port(broker.port)
         try:
+            broker.start()
+            wait_for_port(broker.port)
             return figures_of(self.load(broker, PURE_ROW.arguments), PURE_ROW)
         finally:
             broker.stop()
@@ -142,10 +143,10 @@ class Bench:
         for number in range(rounds):
             for broker in self.brokers(row):
                 self.cache.fill()
-                if isinstance(broker, Comet):
-                    broker.start()
-                    wait_for_port(broker.port)
                 try:
+                    if isinstance(broker, Comet):
+                        broker.start()
+                        wait_for_port(broker.port)
                     figures = self._one(broker, row, number)
                 except LoadFailed as reason:
                     if isinstance(broker, Comet):

@@ -42,11 +42,12 @@ def ready_ms(broker: Broker, mqload: Mqload) -> float:
     """Start a broker; from the start of its process to the first send that it accepted."""
     starting = threading.Thread(target=broker.start)
     starting.start()
-    subprocess.run(
-        [str(mqload.program), "ready", "-addr", broker.address], check=True, capture_output=True, timeout=120
-    )
-    done_s = time.clock_gettime(time.CLOCK_BOOTTIME)
-    starting.join()
+    ready = [str(mqload.program), "ready", "-addr", broker.address]
+    try:
+        subprocess.run(ready, check=True, capture_output=True, timeout=120)
+        done_s = time.clock_gettime(time.CLOCK_BOOTTIME)
+    finally:
+        starting.join()  # whoever stops it must find what there is to stop
     return (done_s - process_start_s(broker.pid)) * 1000
 
 

@@ -46,6 +46,7 @@ class Broker:
 class Comet(Broker):
     name = "comet"
     pure = False  # run the source of the compiled modules
+    process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -60,6 +61,9 @@ class Comet(Broker):
         self.pid = self.process.pid
 
     def stop(self, *, kill: bool = False) -> None:
+        """Also one that has not started, or has been stopped."""
+        if self.process is None:
+            return
         (self.process.kill if kill else self.process.terminate)()
         self.process.wait(STOP_SECONDS)
         self.log.close()
@@ -90,6 +94,7 @@ class Java(Broker):
         self.pid = int((self.directory / "broker.pid").read_text())
 
     def stop(self, *, kill: bool = False) -> None:
+        """Also one that has not started, or has been stopped."""
         subprocess.run(
             [str(self.scripts / "stop.sh"), "-d", str(self.directory), *(["-9"] if kill else [])], check=True
         )
