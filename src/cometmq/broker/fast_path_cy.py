@@ -39,11 +39,10 @@ from cometmq.clock import now_ms as wall_clock
 from cometmq.protocol.codes import RequestCode
 from cometmq.protocol.pull_frames import PULL_PREFIX, begins_pull
 
-# What lies in the first class of the histograms
-QUICK_NS = cython.declare(cython.longlong, LATENCY_BOUNDS_US[0] * 1_000)
-OPEN_MS = cython.declare(
-    cython.longlong, 5
-)  # so long the leave to take sends holds, unless somebody else appends
+# The first classes of the histograms, up to half a millisecond: what happens all the time on a busy machine
+QUICK_CLASSES = cython.declare(cython.int, 4)
+# So long the leave to take sends holds, unless somebody else appends
+OPEN_MS = cython.declare(cython.longlong, 20)
 WORDS_SIZE = cython.declare(cython.Py_ssize_t, 8)  # before the header of a frame
 
 
@@ -55,8 +54,9 @@ class SendBatch(BatchPath):
     at_once = cython.declare(cython.bint, visibility="public")  # answers wait for nothing
     batches = cython.declare(cython.longlong, visibility="public")
     messages = cython.declare(cython.longlong, visibility="public")
-    quick = cython.declare(cython.longlong, visibility="public")  # messages of batches stored within QUICK_NS
-    quick_ns = cython.declare(cython.longlong, visibility="public")  # and their times, added up
+    _quick: cython.longlong[4]  # messages of batches whose time lies in one of QUICK_CLASSES
+    _quick_ns: cython.longlong[4]  # and their times, added up
+    _quick_ends_ns: cython.longlong[4]  # where the class ends
     _queues: QueuesEnd
     _clock: object
     _open: cython.bint  # sends are taken, and there is room in the log
@@ -72,8 +72,12 @@ class SendBatch(BatchPath):
         self.at_once = False
         self.batches = 0
         self.messages = 0
-        self.quick = 0
-        self.quick_ns = 0
+        if not cython.compiled:
+            self._quick = [0] * QUICK_CLASSES
+            self._quick_ns = [0] * QUICK_CLASSES
+            self._quick_ends_ns = [0] * QUICK_CLASSES
+        for i in range(QUICK_CLASSES):
+            self._quick_ends_ns[i] = (LATENCY_BOUNDS_US[i] + 1) * 1_000  # a bound belongs to its class
         self._queues = queues
         self._clock = None if now_ms is wall_clock else now_ms
         self._open = False
@@ -187,13 +191,24 @@ class SendBatch(BatchPath):
     def _count(self, count: cython.longlong, elapsed_ns: cython.longlong) -> object:
         self.batches += 1
         self.messages += count
-        if elapsed_ns < QUICK_NS:  # nearly all: noted here, told to the statistics when they are read
-            self.quick += count
-            self.quick_ns += elapsed_ns * count
-        else:
-            self.note_slow(elapsed_ns, count)
-            self.finish()  # the next batch asks again whether sends are taken
+        i: cython.int
+        for i in range(QUICK_CLASSES):
+            if elapsed_ns < self._quick_ends_ns[i]:  # nearly all: told to the statistics when they are read
+                self._quick[i] += count
+                self._quick_ns[i] += elapsed_ns * count
+                return None
+        self.note_slow(elapsed_ns, count)
+        self.finish()  # the next batch asks again whether sends are taken
         return None
+
+    def quick_times(self) -> list:
+        """What was counted since the last call, as pairs: so many messages, so many microseconds each."""
+        found = []
+        for i in range(QUICK_CLASSES):
+            if self._quick[i]:
+                found.append((self._quick[i], self._quick_ns[i] // self._quick[i] // 1_000))
+            self._quick[i] = self._quick_ns[i] = 0
+        return found
 
 
 @cython.final

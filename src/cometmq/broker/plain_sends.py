@@ -140,9 +140,8 @@ class PlainSendPath(SendBatch):
     def collect(self) -> None:
         """Hand what was counted since the last call to the statistics; they call this before they are read."""
         broker = self._broker
-        if self.quick:
-            broker.count_put_time(self.quick_ns // self.quick // 1_000, self.quick)
-            self.quick = self.quick_ns = 0
+        for count, elapsed_us in self.quick_times():
+            broker.count_put_time(elapsed_us, count)
         for name, topic in self.sends.topics.items():
             messages, size = topic.take_counts()
             if messages:
