@@ -209,7 +209,8 @@ def _plain_send_target(twin: str, _records: list[bytes], frames: list[bytes]) ->
     born_host = bytes.fromhex("7f00000100001234")
 
     def decode(view: memoryview) -> Any:
-        return plain.consume(view, 0, len(view), born_host, log, 0, len(log), 0, 1_794_779_059_021)
+        plain.open(log, 0, len(log), 0)
+        return plain.consume(view, 0, len(view), born_host, 1_794_779_059_021)
 
     # The twins may differ in what they leave to the handlers, so they are not compared here.
     return Target("plain-send", decode, [frame for frame in sends if len(frame) < 4096], 8, compared=False)

@@ -74,17 +74,8 @@ class SendPath:
         self.turn += 1
         space = self.store.reserve(FRAMES * (self.size + 400))
         assert space is not None
-        consumed = self.sends.consume(
-            data,
-            0,
-            len(data),
-            BORN,
-            space.buffer,
-            space.position,
-            space.limit,
-            space.physical_base,
-            1_794_778_956_999,
-        )
+        self.sends.open(space.buffer, space.position, space.limit, space.physical_base)
+        consumed = self.sends.consume(data, 0, len(data), BORN, 1_794_778_956_999)
         assert consumed == len(data), (consumed, len(data))
         self.store.commit(self.sends.position)
         return FRAMES
