@@ -349,7 +349,7 @@ def test_tags_are_found_behind_the_extension(run: Any, tmp_path: Path) -> None:
 
 
 def test_an_expression_costs_about_as_much_as_the_condition_written_by_hand() -> None:
-    """The expression of the issue; the rate itself, a million a second, depends on the machine (python -m bench.sql)."""
+    """The expression of the issue. The rate itself, a million a second, depends on the machine: python -m bench.sql."""
     wanted = sql92.compile("a > 3 AND b = 'x' OR c BETWEEN 1 AND 5")
     rows = [
         {"a": "5", "b": "x", "c": "3"},
