@@ -360,8 +360,8 @@ def test_an_expression_costs_about_as_much_as_the_condition_written_by_hand() ->
     assert [wanted(row) for row in rows] == [True, True, False, None]
     assert [_by_hand(row) for row in rows] == [True, True, False, None]
     costs = [(_evaluations_s(wanted, rows), _evaluations_s(_by_hand, rows)) for _ in range(8)]
-    # About 2 as it is; an interpreter of the expression would take ten times as long.
-    assert min(ours for ours, _ in costs) < 4 * min(plain for _, plain in costs)
+    # 1.7 to 2.0 as it is; where the condition makes 3.5 million a second, the bound is the million.
+    assert min(ours for ours, _ in costs) < 3.5 * min(plain for _, plain in costs)
 
 
 def _by_hand(row: Mapping[str, str]) -> bool | None:
