@@ -23,6 +23,7 @@ HERE = Path(__file__).parent
 SUITE = HERE.parent / "unit" / "client"
 MEMBER = HERE / "rig" / "python_member.py"
 SUITE_SECONDS_MAX = 400
+NEW_GROUPS = 100
 
 
 def run(work: Coroutine[Any, Any, Any], timeout: float = 60) -> Any:
@@ -49,6 +50,20 @@ def test_the_whole_client_suite_passes(cluster: Cluster) -> None:
         check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-4000:]
+
+
+def test_the_first_offsets_of_a_group_are_all_kept(cluster: Cluster, topic: str, group: str) -> None:
+    """Java's broker keeps one of those that come at once, in about one of ten new groups, and confirms them all."""
+
+    async def work() -> None:
+        async with Client(cluster.namesrv) as mq:
+            queues = await mq.admin.queues(topic)
+            for n in range(NEW_GROUPS):
+                async with mq.stream(f"{group}-{n}", assign=queues, auto_commit=False) as stream:
+                    await stream.commit(dict.fromkeys(queues, 1))
+                    assert [await stream.committed(queue) for queue in queues] == [1] * len(queues)
+
+    run(work())
 
 
 class Member:

@@ -24,6 +24,7 @@ from cometmq import (
     StartFrom,
     Timeout,
 )
+from cometmq.protocol.codes import ResponseCode
 from cometmq.testing import LocalBroker, Proxy, eventually
 
 
@@ -342,6 +343,19 @@ async def test_a_deleted_offset_is_corrected(cometmq_broker: LocalBroker) -> Non
             message = await asyncio.wait_for(anext(consumer), 15)
             assert message.body == b"new"
             await message.ack()
+
+
+async def test_a_first_offset_that_the_broker_confirms_and_does_not_keep_is_stored_again(
+    cometmq_broker: LocalBroker,
+) -> None:
+    async with cometmq_broker.client() as mq:
+        await mq.admin.create_topic("t", queues=2)
+        first, second = await mq.admin.queues("t")
+        async with mq.stream("g", assign=[first, second], auto_commit=False) as stream:
+            with cometmq_broker.fault("commit", error=ResponseCode.SUCCESS, times=1) as fault:
+                await stream.commit({first: 3, second: 4})
+                assert fault.hits == 1
+            assert [await stream.committed(first), await stream.committed(second)] == [3, 4]
 
 
 async def _committed_is(mq: Client, queue: object, offset: int) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -58,6 +58,7 @@ class RemoteOffsets(_Table):
         super().__init__()
         self._instance = instance
         self._group = group
+        self._seen_kept: set[tuple[str, str]] = set()  # (topic, broker)
 
     async def load(self) -> None:
         """Nothing to do: offsets are asked for when a queue is assigned."""
@@ -69,19 +70,51 @@ class RemoteOffsets(_Table):
 
     async def persist(self, queues: Iterable[Queue], *, confirmed: bool = False) -> None:
         """Send what is known of these queues; a failure is logged, the next time repairs it."""
-        writes = [self._write(queue, confirmed) for queue in queues if queue in self._offsets]
-        if writes:
-            await asyncio.gather(*writes)
-
-    async def _write(self, queue: Queue, confirmed: bool) -> None:
-        try:
-            await self.commit(queue, self._offsets[queue], confirmed=confirmed)
-        except (CometMQError, KeyError) as error:
+        known = {queue: self._offsets[queue] for queue in queues if queue in self._offsets}
+        failed = await (self._commit(known) if confirmed else self._send(known, confirmed=False))
+        for queue, error in failed.items():
             log.warning("group=%s offset of %s was not stored: %s", self._group, queue, error)
 
-    async def commit(self, queue: Queue, offset: int, *, confirmed: bool) -> None:
-        address, _ = await self._instance.routes.reader_of(queue.broker_name, queue.topic)
-        await self._instance.brokers.update_offset(address, self._group, queue, offset, confirmed=confirmed)
+    async def commit(self, offsets: Mapping[Queue, int]) -> None:
+        """Store these; returns when the brokers have confirmed. Raises the first failure, after all were tried."""
+        for error in (await self._commit(offsets)).values():
+            raise error
+
+    async def _commit(self, offsets: Mapping[Queue, int]) -> dict[Queue, CometMQError]:
+        """Java's broker may confirm the first offsets of a group in a topic and keep only one of those that came
+        at once (each makes the table, the last table stays). So the first ones are looked at again."""
+        failed = await self._send(offsets, confirmed=True)
+        fresh = [
+            queue
+            for queue in offsets
+            if queue not in failed and (queue.topic, queue.broker_name) not in self._seen_kept
+        ]
+        if fresh:
+            found = await asyncio.gather(*map(self.read, fresh), return_exceptions=True)
+            lost = {
+                queue: offsets[queue]
+                for queue, kept in zip(fresh, found, strict=True)
+                if kept != offsets[queue]
+            }
+            failed |= await self._send(lost, confirmed=True)
+            self._seen_kept.update((queue.topic, queue.broker_name) for queue in fresh if queue not in failed)
+        return failed
+
+    async def _send(self, offsets: Mapping[Queue, int], *, confirmed: bool) -> dict[Queue, CometMQError]:
+        """Returns what could not be stored, and why."""
+        failed: dict[Queue, CometMQError] = {}
+
+        async def send(queue: Queue, offset: int) -> None:
+            try:
+                address, _ = await self._instance.routes.reader_of(queue.broker_name, queue.topic)
+                await self._instance.brokers.update_offset(
+                    address, self._group, queue, offset, confirmed=confirmed
+                )
+            except CometMQError as error:
+                failed[queue] = error
+
+        await asyncio.gather(*(send(queue, offset) for queue, offset in offsets.items()))
+        return failed
 
 
 class LocalOffsets(_Table):

@@ -245,12 +245,9 @@ class Stream(Member):
         self._check()
         wanted = self._positions if offsets is None else {self.wire_queue(q): n for q, n in offsets.items()}
         self._remember(wanted)
-        writes = [
-            self.offsets.commit(queue, offset, confirmed=True)
-            for queue, offset in wanted.items()
-            if offsets is not None or queue in self.queues
-        ]
-        await asyncio.gather(*writes)
+        await self.offsets.commit(
+            {queue: offset for queue, offset in wanted.items() if offsets is not None or queue in self.queues}
+        )
 
     async def _commit_if_due(self) -> None:
         if self._auto_commit_s is None or self._now() < self._next_commit:
