@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from cometmq.spark.loading import load as load
     from cometmq.spark.pipes.archive import archive as archive
     from cometmq.spark.pipes.replay import replay as replay
     from cometmq.spark.progress import attach_progress as attach_progress
@@ -16,12 +17,13 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "archive": "cometmq.spark.pipes",
+    "load": "cometmq.spark.loading",
     "replay": "cometmq.spark.pipes",
     "session": "cometmq.spark.sessions",
     "attach_progress": "cometmq.spark.progress",
 }
 
-__all__ = ["archive", "attach_progress", "replay", "session"]
+__all__ = ["archive", "attach_progress", "load", "replay", "session"]
 
 
 def __getattr__(name: str) -> Any:

@@ -32,6 +32,10 @@ class RocketMQSource(DataSource):
     def _read_options(self) -> ReadOptions:
         return ReadOptions.parse(dict(self.options))
 
+    @property
+    def is_pushing_down(self) -> bool:
+        return self._read_options.pushdown
+
     def reader(self, schema: StructType) -> BatchReader:
         from cometmq.spark.batch_reader import BatchReader, FilteringBatchReader
 

@@ -22,12 +22,13 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from cometmq.spark.store_slices import LogPart, LogSlice
-    from cometmq.store.log_walk import Piece
+    from cometmq.store.read_only import Segment
 
 # Bytes of records, checked and decoded at once. Found by trying: half of it costs more for each batch, 2 MiB cost up to
 # a tenth more CPU (docs/spark).
 BATCH_SIZE = 896 << 10
 EVERY_OFFSET = (-(1 << 62), 1 << 62)
+GONE_REASON = "the file was deleted after the scan was planned"
 VALID, PROBLEM = -1, -2  # column numbers that are no part of a record
 VERDICTS = (
     Column("valid", VALID, "boolean", False),
@@ -102,16 +103,19 @@ def _scan_part(
         part.segment, part.start, part.end, check_crc=options.check_crc, chunk_size=BATCH_SIZE
     )
     topics = frozenset(topic.encode() for topic in options.subscribe) or None
+    found = None
     for found in walk:
         if found.start >= part.end:
             return
         end = min(found.end, part.end)
         if found.reason:
-            yield _bad_batch(found, end, columns, schema)
+            yield _bad_batch(part.segment, found.start, end, found.reason, columns, schema)
             continue
         batch = _good_batch(found.view[found.start : end], columns, schema, options, topics)
         if batch.num_rows:
             yield batch
+    if found is None and not part.segment.path.exists():  # retention of a running broker
+        yield _bad_batch(part.segment, part.start, part.end, GONE_REASON, columns, schema)
 
 
 def _good_batch(
@@ -144,13 +148,15 @@ def _with_verdicts(parts: list[tuple[Any, ...]], columns: list[Column], rows: in
     return [verdicts[column.number] if column.number < 0 else next(stored) for column in columns]
 
 
-def _bad_batch(found: Piece, end: int, columns: list[Column], schema: pa.Schema) -> pa.RecordBatch:
+def _bad_batch(
+    segment: Segment, start: int, end: int, reason: str, columns: list[Column], schema: pa.Schema
+) -> pa.RecordBatch:
     import pyarrow as pa
 
     values = {
         "valid": False,
-        "problem": f"{found.reason} ({end - found.start} bytes of {found.segment.path.name})",
-        "commitLogOffset": found.physical_offset,
+        "problem": f"{reason} ({end - start} bytes of {segment.path.name})",
+        "commitLogOffset": segment.start + start,
     }
     arrays = [
         pa.array([values.get(column.name)], field.type) for column, field in zip(columns, schema, strict=True)
