@@ -4,8 +4,9 @@
 
 Each side has a fresh broker and a fresh Spark (local, two cores; ours with the settings of cometmq.spark.session(),
 the peer's with Spark's own) and does the same: write ``count`` rows (sink), read them back into nothing (batch read),
-run micro-batches of 100 rows (floor: the median). Ours also scans the store, and reads as many rows with the same
-columns from a source that only repeats one batch: what Spark makes of that is the limit. Both sides live at the same
+run micro-batches of 100 rows (floor: the median). Ours also scans the store. It reads by ``cometmq.spark.load``, and in
+rows of their own by ``spark.read.format``; one more row repeats one batch of the scan: what Spark makes of that is the
+limit. Both sides live at the same
 time and take turns, row by row and round by round, because the speed of a shared machine changes within a minute; the
 figures are medians of the rounds after the first ones, in which Java still compiles; a second table has those. CPU is
 that of Spark (JVM and Python workers) and of the broker, a row. Needs cometmq[spark]; the Kafka side needs Java and
@@ -29,7 +30,14 @@ from bench.spark import peers
 from bench.spark.measure import Measure, middle, together
 
 TOPICS = ("bench", "bench-warm")
-READS = ("batch read", "batch read, 2 columns", "store scan", "one batch repeated")
+READS = (
+    "batch read",
+    "batch read, 2 columns",
+    "batch read by format",
+    "store scan",
+    "store scan by format",
+    "one batch repeated",
+)
 COMPILING_ROUNDS = 4  # of each read; not counted
 # What a row of ours is held against: the row of Kafka's, and the least ratio (of times: the greatest).
 BARS = {

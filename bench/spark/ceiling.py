@@ -1,49 +1,32 @@
-"""What Spark itself can do: a source without messages, files or network that repeats one batch of a store scan."""
+"""What Spark itself can do: rows without messages, files or network, one batch of a store scan again and again."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-from pyspark.sql.types import StructType
 
 BATCH_ROWS = 1_700  # of 1 KiB: about as many as a batch of the connector has
-PARTITIONS = 6  # as the scan of such a store
+TASKS = 4  # as the scan of such a store
 
 
-class Repeating(DataSource):
-    """Options: ``path`` of an Arrow file with one batch, ``count`` of rows."""
+def repeating(spark: Any, path: Path, count: int) -> Any:
+    """A frame of ``count`` rows, read as ``cometmq.spark.load`` reads."""
+    from pyspark.sql.pandas.types import from_arrow_schema
 
-    @classmethod
-    def name(cls) -> str:
-        return "one-batch-repeated"
+    from cometmq.spark.loading import map_in_arrow
 
-    def schema(self) -> StructType:
-        from pyspark.sql.pandas.types import from_arrow_schema
+    def read(numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        batch = _batch(path)
+        for number in (number for numbers_batch in numbers for number in numbers_batch.column(0).to_pylist()):
+            left = count * (number + 1) // TASKS - count * number // TASKS
+            while left > 0:
+                yield batch.slice(0, min(left, batch.num_rows))
+                left -= batch.num_rows
 
-        return from_arrow_schema(_batch(self.options["path"]).schema)
-
-    def reader(self, schema: StructType) -> DataSourceReader:
-        return RepeatingReader(self.options["path"], int(self.options["count"]))
-
-
-class RepeatingReader(DataSourceReader):
-    def __init__(self, path: str, count: int) -> None:
-        self.path = path
-        self.count = count
-
-    def partitions(self) -> Sequence[InputPartition]:
-        return [InputPartition(number) for number in range(PARTITIONS)]
-
-    def read(self, partition: InputPartition) -> Iterator[Any]:
-        batch = _batch(self.path)
-        left = self.count * (partition.value + 1) // PARTITIONS - self.count * partition.value // PARTITIONS
-        while left > 0:
-            yield batch.slice(0, min(left, batch.num_rows))
-            left -= batch.num_rows
+    return map_in_arrow(spark.range(0, TASKS, 1, TASKS), read, from_arrow_schema(_batch(path).schema))
 
 
 def save_batch(frame: Any, path: Path) -> None:
@@ -53,7 +36,7 @@ def save_batch(frame: Any, path: Path) -> None:
         writer.write_table(table)
 
 
-def _batch(path: str) -> pa.RecordBatch:
-    with pa.OSFile(path, "rb") as file:
+def _batch(path: Path) -> pa.RecordBatch:
+    with pa.OSFile(str(path), "rb") as file:
         batch: pa.RecordBatch = pa.ipc.open_file(file).read_all().to_batches()[0]
     return batch

@@ -14,6 +14,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -174,30 +175,42 @@ def repeated(side: Side, scan: Any) -> Any:
     path = Path(side.plan.store).parent / "one-batch.arrow"
     if not path.exists():
         ceiling.save_batch(scan, path)
-        side.spark.dataSource.register(ceiling.Repeating)
-    reader = side.spark.read.format(ceiling.Repeating.name()).options(path=str(path), count=side.plan.count)
-    return reader.load()
+    return ceiling.repeating(side.spark, path, side.plan.count)
 
 
 def jobs(side: Side) -> dict[str, Callable[[], Measure]]:
     """What can be asked for, by name."""
-    plan, read = side.plan, side.spark.read
+    return {"sink": lambda: sink(side), "micro-batch floor": lambda: floor(side)} | {
+        row: partial(_read, side, row, load) for row, load in reads(side).items()
+    }
 
-    def reading(row: str, load: Callable[[], Any]) -> tuple[str, Callable[[], Measure]]:
-        return row, lambda: measured(row, plan.side, plan.count, plan.broker_pid, lambda: drain(load()))
 
-    narrow = side.reader(side.spark.read, plan.topic).schema("queueOffset long, body binary")
-    scan = side.spark.read.format("rocketmq-store").option("subscribe", plan.topic)
-    return dict(
-        (
-            ("sink", lambda: sink(side)),
-            reading("batch read", side.reader(read, plan.topic).load),
-            reading("batch read, 2 columns", narrow.load),
-            reading("store scan", lambda: scan.load(plan.store)),
-            reading("one batch repeated", lambda: repeated(side, scan.load(plan.store))),
-            ("micro-batch floor", lambda: floor(side)),
-        )
-    )
+def _read(side: Side, row: str, load: Callable[[], Any]) -> Measure:
+    plan = side.plan
+    return measured(row, plan.side, plan.count, plan.broker_pid, lambda: drain(load()))
+
+
+def reads(side: Side) -> dict[str, Callable[[], Any]]:
+    """The frames that are read, by the name of the row; the peer has one."""
+    spark, plan = side.spark, side.plan
+    by_format = side.reader(spark.read, plan.topic).load
+    if plan.side == "kafka":
+        return {"batch read": by_format}
+
+    from cometmq.spark import load
+
+    messages = partial(load, spark, "rocketmq", nameServer=plan.address, subscribe=plan.topic)
+    scan = partial(load, spark, "rocketmq-store", plan.store, subscribe=plan.topic)
+    return {
+        "batch read": messages,
+        "batch read, 2 columns": partial(messages, schema="queueOffset long, body binary"),
+        "batch read by format": by_format,
+        "store scan": scan,
+        "store scan by format": lambda: (
+            spark.read.format("rocketmq-store").option("subscribe", plan.topic).load(plan.store)
+        ),
+        "one batch repeated": lambda: repeated(side, scan()),
+    }
 
 
 def main() -> None:

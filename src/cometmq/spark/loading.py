@@ -56,7 +56,7 @@ def load(
     reader = source.reader(rows)
     partitions = reader.partitions()
     tasks = spark.range(0, len(partitions), 1, len(partitions))
-    return _map_in_arrow(tasks, _reading(reader, partitions), rows)
+    return map_in_arrow(tasks, _reading(reader, partitions), rows)
 
 
 def _reading(reader: DataSourceReader, partitions: list[InputPartition]) -> ReadBatches:
@@ -68,7 +68,7 @@ def _reading(reader: DataSourceReader, partitions: list[InputPartition]) -> Read
     return read
 
 
-def _map_in_arrow(frame: DataFrame, read: ReadBatches, schema: StructType) -> DataFrame:
+def map_in_arrow(frame: DataFrame, read: ReadBatches, schema: StructType) -> DataFrame:
     """``mapInArrow``, which asks for pandas before it does the same. It has no use for it here."""
     from pyspark.sql import DataFrame
     from pyspark.sql.udf import UserDefinedFunction
