@@ -30,6 +30,14 @@ def batch_read(spark: Any, name_server: str, topic: str) -> dict[str, Any]:
     return {"rows": len(rows), "bodies": len({bytes(row.body) for row in rows})}
 
 
+def load_frame(spark: Any, name_server: str, topic: str) -> dict[str, Any]:
+    from cometmq.spark import load
+
+    frame = load(spark, "rocketmq", nameServer=name_server, subscribe=topic, minPartitions=4)
+    rows = frame.select("body").collect()
+    return {"rows": len(rows), "bodies": len({bytes(row.body) for row in rows})}
+
+
 def stream_to_sink(spark: Any, name_server: str, topic: str, target: str, checkpoint: str) -> dict[str, Any]:
     reader = spark.readStream.format("rocketmq").options(
         nameServer=name_server,
@@ -61,6 +69,7 @@ def main() -> None:
         "master": spark.sparkContext.master,
         "daemons": executor_pids(spark),
         "read": batch_read(spark, name_server, topic),
+        "load": load_frame(spark, name_server, topic),
         "stream": stream_to_sink(spark, name_server, topic, target, checkpoint),
     }
     print(json.dumps(found), flush=True)

@@ -13,6 +13,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import cometmq.spark
 from cometmq.protocol.bodies.route import TopicRouteData
 from cometmq.protocol.codes import RequestCode
 from cometmq.protocol.command import RemotingCommand
@@ -139,10 +140,18 @@ class RunningBroker:
 
 
 def read_frame(spark: Any, broker: RunningBroker, schema: str | None = None, **options: Any) -> Any:
-    """A batch read of a broker."""
+    """A batch read of a broker, by the format."""
     reader = spark.read.format("rocketmq").option("nameServer", broker.name_server)
     reader = reader.options(**{name: str(value) for name, value in options.items()})
     return (reader if schema is None else reader.schema(schema)).load()
+
+
+def load_frame(spark: Any, broker: RunningBroker, schema: str | None = None, **options: Any) -> Any:
+    """The same, by ``load``."""
+    return cometmq.spark.load(spark, "rocketmq", schema=schema, nameServer=broker.name_server, **options)
+
+
+WAYS = {"format": read_frame, "load": load_frame}
 
 
 def wait(condition: Callable[[], Any], limit_s: float = 60) -> None:

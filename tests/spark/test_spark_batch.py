@@ -9,13 +9,20 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from spark_kit import BROKER, RunningBroker
+from spark_kit import BROKER, WAYS, RunningBroker
 
 from cometmq.protocol.message import Message
 from cometmq.protocol.record_cy import encode_batch
 
 pytestmark = pytest.mark.spark
 Read = Callable[..., Any]
+
+
+@pytest.fixture(params=WAYS)
+def read(request: pytest.FixtureRequest, spark: Any, broker: RunningBroker) -> Read:
+    """Each test reads by the format and by ``load``."""
+    way = WAYS[request.param]
+    return lambda schema=None, **options: way(spark, broker, schema, **options)
 
 
 def bodies(frame: Any) -> list[bytes]:
@@ -51,7 +58,7 @@ def test_schema_selects_columns(broker: RunningBroker, topic: str, read: Read) -
     ],
 )
 def test_wrong_column_is_named(read: Read, topic: str, schema: str, text: str) -> None:
-    with pytest.raises(Exception, match="SQLSTATE") as failure:
+    with pytest.raises(Exception, match="column") as failure:
         read(schema, subscribe=topic).collect()
     assert text in str(failure.value)
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from interop.rig.build import Unavailable, build_java
 from interop.rig.servers import Foundry
-from spark_kit import RunningBroker, read_frame, wait
+from spark_kit import WAYS, RunningBroker, wait
 
 from cometmq.errors import CometMQError
 from cometmq.protocol.message import Message
@@ -60,9 +60,10 @@ def has_route(broker: RunningBroker, topic: str) -> bool:
         return False
 
 
-@pytest.fixture
-def java_read(spark: Any, java_broker: RunningBroker) -> Read:
-    return lambda schema=None, **options: read_frame(spark, java_broker, schema, **options)
+@pytest.fixture(params=WAYS)
+def java_read(request: pytest.FixtureRequest, spark: Any, java_broker: RunningBroker) -> Read:
+    way = WAYS[request.param]
+    return lambda schema=None, **options: way(spark, java_broker, schema, **options)
 
 
 def bodies(frame: Any) -> list[bytes]:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from spark_kit import RunningBroker
 
+import cometmq.spark
 from cometmq.errors import ConfigError
-from cometmq.spark import load
 
 pytestmark = pytest.mark.spark
 
@@ -22,7 +22,7 @@ def both(
     """The frame of ``spark.read`` and the frame of ``load``."""
     reader = spark.read.format(format).options(**options)
     plain = (reader.schema(schema) if schema else reader).load(path)
-    return [plain, load(spark, format, path, schema=schema, **options)]
+    return [plain, cometmq.spark.load(spark, format, path, schema=schema, **options)]
 
 
 def texts(frame: Any) -> list[str]:
@@ -82,15 +82,25 @@ def test_nothing_to_read_is_no_row(topic: str, broker: RunningBroker, spark: Any
 
 def test_a_frame_gives_the_same_rows_twice(broker: RunningBroker, topic: str, spark: Any) -> None:
     broker.fill(topic, 10)
-    loaded = load(spark, "rocketmq", nameServer=broker.name_server, subscribe=topic)
+    loaded = cometmq.spark.load(spark, "rocketmq", nameServer=broker.name_server, subscribe=topic)
     broker.fill(topic, 10, first=10)
     assert loaded.count() == 10
-    assert load(spark, "rocketmq", nameServer=broker.name_server, subscribe=topic).count() == 20
+    assert cometmq.spark.load(spark, "rocketmq", nameServer=broker.name_server, subscribe=topic).count() == 20
+
+
+def test_with_pushdown_conditions_narrow_what_is_read(broker: RunningBroker, topic: str, spark: Any) -> None:
+    broker.fill(topic, 40)
+    loaded = cometmq.spark.load(
+        spark, "rocketmq", nameServer=broker.name_server, subscribe=topic, pushdown=True, minRecordsPerTask=0
+    )
+    narrowed = loaded.where("queueId = 2 and queueOffset >= 8")
+    assert narrowed.rdd.getNumPartitions() == 1
+    assert narrowed.count() == 2
 
 
 def test_frames_join_and_aggregate(broker: RunningBroker, topic: str, spark: Any) -> None:
     broker.fill(topic, 30)
-    loaded = load(spark, "rocketmq", nameServer=broker.name_server, subscribe=topic)
+    loaded = cometmq.spark.load(spark, "rocketmq", nameServer=broker.name_server, subscribe=topic)
     pairs = loaded.alias("a").join(loaded.alias("b"), ["queueId", "queueOffset"]).groupBy("a.tags").count()
     assert {row.tags: row["count"] for row in pairs.collect()} == {"t0": 10, "t1": 10, "t2": 10}
     assert len(loaded.limit(3).collect()) == 3
@@ -101,17 +111,12 @@ def test_frames_join_and_aggregate(broker: RunningBroker, topic: str, spark: Any
     [
         ("rocketmq-stor", {}, "did you mean 'rocketmq-store'"),
         ("rocketmq", {"subscribe": "t", "nameServers": "x:1"}, "did you mean 'nameServer'"),
-        (
-            "rocketmq",
-            {"subscribe": "t", "nameServer": "127.0.0.1:1", "pushdown": True},
-            "cannot use pushdown=true",
-        ),
         ("rocketmq-store", {"schema": "bodie binary", "path": "."}, "did you mean 'body'"),
     ],
 )
 def test_what_is_wrong_is_said_at_once(spark: Any, format: str, options: dict[str, Any], text: str) -> None:
     with pytest.raises(ConfigError, match=text):
-        load(spark, format, **options)
+        cometmq.spark.load(spark, format, **options)
 
 
 def test_a_file_that_retention_took_meanwhile_is_a_row(
@@ -119,7 +124,7 @@ def test_a_file_that_retention_took_meanwhile_is_a_row(
 ) -> None:
     broker.fill(topic, 5)
     copy = broker.copy_store(tmp_path / "copy")
-    loaded = load(spark, "rocketmq-store", str(copy))
+    loaded = cometmq.spark.load(spark, "rocketmq-store", str(copy))
     assert loaded.where("not valid").count() == 0
     first = min((copy / "commitlog").iterdir())
     first.unlink()
@@ -134,7 +139,7 @@ def test_a_reader_that_fails_names_the_reason(
 ) -> None:
     broker.fill(topic, 5)
     copy = broker.copy_store(tmp_path / "copy")
-    loaded = load(spark, "rocketmq-store", str(copy))
+    loaded = cometmq.spark.load(spark, "rocketmq-store", str(copy))
     for log in (copy / "commitlog").iterdir():
         log.write_bytes(b"short")
     with pytest.raises(Exception, match="cannot be read"):
@@ -143,4 +148,4 @@ def test_a_reader_that_fails_names_the_reason(
 
 @pytest.mark.skipif(importlib.util.find_spec("pandas") is not None, reason="pandas is installed")
 def test_pandas_is_not_needed(broker: RunningBroker, topic: str, spark: Any) -> None:
-    assert load(spark, "rocketmq", nameServer=broker.name_server, subscribe=topic).count() == 0
+    assert cometmq.spark.load(spark, "rocketmq", nameServer=broker.name_server, subscribe=topic).count() == 0

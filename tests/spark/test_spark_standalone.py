@@ -39,6 +39,6 @@ def test_standalone_cluster_reads_streams_and_writes(
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["master"] == cluster.address
     assert len(found["daemons"]) == 2, "tasks ran in one executor only"
-    assert found["read"] == {"rows": COUNT, "bodies": COUNT}
+    assert found["read"] == found["load"] == {"rows": COUNT, "bodies": COUNT}
     assert found["stream"]["batches"] >= 2
     assert Counter(broker.bodies(target)) == Counter(b"body-%d" % number for number in range(COUNT))

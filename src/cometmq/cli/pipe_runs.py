@@ -197,12 +197,16 @@ def run_funnel(args: argparse.Namespace) -> int:
     settings = {"nameServer": args.nameserver, "subscribe": args.topic, **options}
     spark = spark_session(args)
     windows = FunnelWindows(args, PipeOutput(args.json))
-    events = spark.read.format("rocketmq").options(**settings)
 
     def count() -> int:
+        from cometmq.spark import load
         from cometmq.spark.pipes import funnel
 
-        windows.show(funnel(events.load(), args.steps, window=args.window).orderBy("start").collect())
+        windows.show(
+            funnel(load(spark, "rocketmq", **settings), args.steps, window=args.window)
+            .orderBy("start")
+            .collect()
+        )
         return 0
 
     return _repeat(args, spark, count)

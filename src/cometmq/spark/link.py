@@ -167,8 +167,7 @@ def link_to(address: str, options: ClusterOptions) -> Link:
 
 
 def close_links() -> None:
-    """Close all connections of this process."""
-    if _links_pid == os.getpid():
-        for found in _links.values():
-            found.close()
-    _links.clear()
+    """Close the connections of this thread: it may not need them for long, and brokers drop who is silent."""
+    own = [key for key in _links if key[0] == threading.get_ident()] if _links_pid == os.getpid() else []
+    for key in own:
+        _links.pop(key).close()

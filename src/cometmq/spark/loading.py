@@ -13,6 +13,7 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 
 from cometmq.errors import ConfigError
 from cometmq.properties_file import nearest
+from cometmq.spark.link import close_links
 from cometmq.spark.source import RocketMQSource
 from cometmq.spark.store_source import StoreSource
 
@@ -37,8 +38,8 @@ def load(
 ) -> DataFrame:
     """The frame that ``spark.read.format(format).schema(schema).options(**options).load(path)`` gives, read faster.
 
-    What to read is found out now, not with each query: a frame that is used twice gives the same rows twice. So
-    conditions cannot narrow it afterwards, as ``pushdown`` does; options can.
+    What to read is found out now, not with each query: a frame that is used twice gives the same rows twice. With
+    ``pushdown=true`` it is that very frame, because the conditions of a query can narrow only that one.
     """
     if format not in SOURCES:
         raise ConfigError(
@@ -49,12 +50,14 @@ def load(
         given["path"] = path
     source = SOURCES[format](CaseInsensitiveDict(given))
     if isinstance(source, RocketMQSource) and source.is_pushing_down:
-        raise ConfigError(
-            "load() cannot use pushdown=true: use spark.read.format('rocketmq'), or a time range."
-        )
+        reading = spark.read.format(format).options(**given)
+        return (reading if schema is None else reading.schema(schema)).load()
     rows = source.schema() if schema is None else _struct(schema)
     reader = source.reader(rows)
-    partitions = reader.partitions()
+    try:
+        partitions = reader.partitions()
+    finally:
+        close_links()
     tasks = spark.range(0, len(partitions), 1, len(partitions))
     return map_in_arrow(tasks, _reading(reader, partitions), rows)
 

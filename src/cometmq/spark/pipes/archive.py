@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cometmq.errors import ClientError, ConfigError
+from cometmq.spark.loading import load
 from cometmq.spark.pipes.archive_decode import check_decode, decoded
 from cometmq.spark.pipes.archive_files import CHECKPOINT, Manifest, check_format, read_manifest
 from cometmq.spark.pipes.archive_writer import ArchiveWriter
@@ -157,7 +158,7 @@ def start_archive(
         job.decode,
         job.schema,
         job.root,
-        lambda: spark.read.format("rocketmq").options(**job.source()).load(),
+        lambda: load(spark, "rocketmq", **job.source()),
     )
 
     def write(batch: DataFrame, batch_id: int) -> None:

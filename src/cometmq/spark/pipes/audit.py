@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from cometmq.protocol.names import TRACE_TOPIC
+from cometmq.spark.loading import load
 from cometmq.spark.pipes.topics import need_topic
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def audit(
 
 def _read(spark: SparkSession, name_server: str, topic: str, options: Mapping[str, str] | None) -> DataFrame:
     settings = {"nameServer": name_server, "subscribe": topic, **(options or {})}
-    return spark.read.format("rocketmq").options(**settings).load()
+    return load(spark, "rocketmq", **settings)
 
 
 def trace_records(frame: DataFrame) -> DataFrame:

@@ -11,6 +11,7 @@ from cometmq.errors import ClientError, TopicNotFound
 from cometmq.protocol.names import DLQ_PREFIX
 from cometmq.spark.cluster import Cluster
 from cometmq.spark.fence import ids_in
+from cometmq.spark.loading import load
 from cometmq.spark.offsets import ranges_between
 from cometmq.spark.options import ClusterOptions, ReadOptions
 from cometmq.spark.pipes.replay import COORDINATES, send
@@ -37,7 +38,7 @@ def dead_letters(
     topic = f"{DLQ_PREFIX}{group}"
     need_topic(name_server, topic, options, f"The group {group} has no dead letters, or its name is another.")
     settings = {"nameServer": name_server, "subscribe": topic, **(options or {})}
-    frame = spark.read.format("rocketmq").options(**settings).load()
+    frame = load(spark, "rocketmq", **settings)
     origin = f.coalesce(f.col("properties")["RETRY_TOPIC"], f.col("properties")["REAL_TOPIC"], f.lit(None))
     return frame.withColumn("originTopic", origin)
 

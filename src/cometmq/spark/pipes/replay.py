@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cometmq.errors import ConfigError
+from cometmq.spark.loading import load
 from cometmq.spark.option_values import instant_ms
 from cometmq.spark.pipes.topics import account_of, need_topic
 
@@ -65,7 +66,7 @@ def _source(
         raise ConfigError("A replay reads an archive or a topic: give one of from_archive and from_topic.")
     if from_topic is not None:
         settings = {"nameServer": name_server, "subscribe": from_topic, **options}
-        return spark.read.format("rocketmq").options(**settings).load()
+        return load(spark, "rocketmq", **settings)
     return archived(spark, Path(str(from_archive)))
 
 
