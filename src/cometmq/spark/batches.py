@@ -18,18 +18,35 @@ log = logging.getLogger(__name__)
 BATCH_SIZE = 1 << 20  # bytes of stored messages: where Arrow to the JVM costs least a row
 BATCH_ROWS = 8192
 
+STRING = pa.string()
+
 Parts = tuple[Any, ...]
 
 
-def record_batch(rows: int, columns: list[Parts], schema: pa.Schema) -> pa.RecordBatch:
-    """A batch of exactly this schema. The buffers are used as they are, not copied."""
-    arrays = [_array(rows, parts, field.type) for parts, field in zip(columns, schema, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+class BatchMaker:
+    """Makes batches of exactly one schema, of buffers that are used as they are, not copied.
+
+    What Arrow knows of the types is asked once: to ask costs as much as to make the arrays.
+    """
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self.schema = schema
+        self._kinds = [field.type for field in schema]
+        self._entry_kinds = [_entry_kind(kind) if pa.types.is_map(kind) else None for kind in self._kinds]
+
+    def batch(self, rows: int, columns: list[Parts]) -> pa.RecordBatch:
+        arrays = [
+            _array(rows, parts, kind) if entry_kind is None else _map_array(rows, parts, kind, entry_kind)
+            for parts, kind, entry_kind in zip(columns, self._kinds, self._entry_kinds, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+
+def _entry_kind(kind: pa.MapType) -> pa.StructType:
+    return pa.struct([pa.field("key", kind.key_type, nullable=False), kind.item_field])
 
 
 def _array(rows: int, parts: Parts, kind: pa.DataType) -> pa.Array:
-    if pa.types.is_map(kind):
-        return _map_array(rows, parts, kind)
     if len(parts) == 1:
         return pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(parts[0])], 0)
     nulls, validity, offsets, data = parts
@@ -41,12 +58,14 @@ def _array(rows: int, parts: Parts, kind: pa.DataType) -> pa.Array:
     return pa.Array.from_buffers(kind, rows, buffers, nulls)
 
 
-def _map_array(rows: int, parts: Parts, kind: pa.MapType) -> pa.Array:
+def _map_array(rows: int, parts: Parts, kind: pa.MapType, entry_kind: pa.StructType) -> pa.Array:
+    """Of maps from strings to strings, the only ones there are."""
     entries, offsets, key_offsets, keys, value_offsets, values = parts
-    key_array = _array(entries, (0, None, key_offsets, keys), kind.key_type)
-    value_array = _array(entries, (0, None, value_offsets, values), kind.item_type)
-    fields = [pa.field("key", kind.key_type, nullable=False), kind.item_field]
-    pairs = pa.StructArray.from_arrays([key_array, value_array], fields=fields)
+    pair = [
+        _array(entries, (0, None, key_offsets, keys), STRING),
+        _array(entries, (0, None, value_offsets, values), STRING),
+    ]
+    pairs = pa.Array.from_buffers(entry_kind, entries, [None], 0, children=pair)
     return pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(offsets)], 0, children=[pairs])
 
 
@@ -56,6 +75,7 @@ def batches_of(
     """Batches of about BATCH_SIZE bytes or BATCH_ROWS rows. A range without a filter must have no holes."""
     tags = None if options.sql92 is not None else tag_set(options.tags)
     numbers = [column.number for column in columns]
+    maker = BatchMaker(schema)
     for group in _grouped(pieces):
         rows, parts = decode_columns(
             [(piece.body, piece.start, piece.end) for piece in group],
@@ -68,7 +88,7 @@ def batches_of(
         if rows != wanted and not options.is_filtered:
             _check_holes(group, wanted - rows, options)
         if rows:
-            yield record_batch(rows, parts, schema)
+            yield maker.batch(rows, parts)
 
 
 def _grouped(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:

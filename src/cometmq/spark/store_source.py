@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
+    from cometmq.spark.batches import BatchMaker
     from cometmq.spark.store_slices import LogPart, LogSlice
     from cometmq.store.read_only import Segment
 
@@ -90,12 +91,15 @@ class StoreReader(DataSourceReader):
 def scan_slice(
     parts: LogSlice, columns: list[Column], schema: pa.Schema, options: StoreOptions
 ) -> Iterator[pa.RecordBatch]:
+    from cometmq.spark.batches import BatchMaker
+
+    maker = BatchMaker(schema)
     for part in parts:
-        yield from _scan_part(part, columns, schema, options)
+        yield from _scan_part(part, columns, maker, options)
 
 
 def _scan_part(
-    part: LogPart, columns: list[Column], schema: pa.Schema, options: StoreOptions
+    part: LogPart, columns: list[Column], maker: BatchMaker, options: StoreOptions
 ) -> Iterator[pa.RecordBatch]:
     from cometmq.store.log_walk import walk_segment
 
@@ -109,24 +113,22 @@ def _scan_part(
             return
         end = min(found.end, part.end)
         if found.reason:
-            yield _bad_batch(part.segment, found.start, end, found.reason, columns, schema)
+            yield _bad_batch(part.segment, found.start, end, found.reason, columns, maker.schema)
             continue
-        batch = _good_batch(found.view[found.start : end], columns, schema, options, topics)
+        batch = _good_batch(found.view[found.start : end], columns, maker, options, topics)
         if batch.num_rows:
             yield batch
     if found is None and not part.segment.path.exists():  # retention of a running broker
-        yield _bad_batch(part.segment, part.start, part.end, GONE_REASON, columns, schema)
+        yield _bad_batch(part.segment, part.start, part.end, GONE_REASON, columns, maker.schema)
 
 
 def _good_batch(
     records: memoryview,
     columns: list[Column],
-    schema: pa.Schema,
+    maker: BatchMaker,
     options: StoreOptions,
     topics: frozenset[bytes] | None,
 ) -> pa.RecordBatch:
-    from cometmq.spark.batches import record_batch
-
     rows, parts = decode_columns(
         [(records, *EVERY_OFFSET)],
         [column.number for column in columns if column.number >= 0],
@@ -134,7 +136,7 @@ def _good_batch(
         inflate=options.decompress,
         topics=topics,
     )
-    return record_batch(rows, _with_verdicts(parts, columns, rows), schema)
+    return maker.batch(rows, _with_verdicts(parts, columns, rows))
 
 
 def _with_verdicts(parts: list[tuple[Any, ...]], columns: list[Column], rows: int) -> list[tuple[Any, ...]]:
