@@ -94,7 +94,7 @@ class RemoteOffsets(_Table):
             lost = {
                 queue: offsets[queue]
                 for queue, kept in zip(fresh, found, strict=True)
-                if kept != offsets[queue]
+                if isinstance(kept, BaseException) or kept == NO_OFFSET
             }
             failed |= await self._send(lost, confirmed=True)
             self._seen_kept.update((queue.topic, queue.broker_name) for queue in fresh if queue not in failed)
