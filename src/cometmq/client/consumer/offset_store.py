@@ -82,7 +82,8 @@ class RemoteOffsets(_Table):
 
     async def _commit(self, offsets: Mapping[Queue, int]) -> dict[Queue, CometMQError]:
         """Java's broker may confirm the first offsets of a group in a topic and keep only one of those that came
-        at once (each makes the table, the last table stays). So the first ones are looked at again."""
+        at once (each makes the table, the last table stays). So the first ones are looked at again. Of a young
+        queue a broker says 0 when it has none."""
         failed = await self._send(offsets, confirmed=True)
         fresh = [
             queue
@@ -94,7 +95,7 @@ class RemoteOffsets(_Table):
             lost = {
                 queue: offsets[queue]
                 for queue, kept in zip(fresh, found, strict=True)
-                if isinstance(kept, BaseException) or kept == NO_OFFSET
+                if isinstance(kept, BaseException) or (kept <= 0 and kept != offsets[queue])
             }
             failed |= await self._send(lost, confirmed=True)
             self._seen_kept.update((queue.topic, queue.broker_name) for queue in fresh if queue not in failed)
