@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from bench.macro.generators import Mqload
-from bench.macro.servers import Broker, drop_pages, wait_for_port
+from bench.macro.servers import Broker, Comet, drop_pages, wait_for_port
 from bench.processes import TICKS_PER_S, stat_fields
 
 MESSAGES = 1_000_000
-FAR_BEHIND_MESSAGES = 4_800_000  # more than any broker here reads in FAR_BEHIND_SECONDS
+FAR_BEHIND_MESSAGES = 7_200_000  # more than any broker here reads in FAR_BEHIND_SECONDS
 FAR_BEHIND_SECONDS = 4
+TO_ANOTHER = "the same sends to an idle broker of ours: p99 beside / alone"
 LIGHT_RATE = 2_000  # sends a second while somebody reads far behind
 
 Load = Callable[..., dict[str, Any]]
@@ -82,34 +83,57 @@ def many_queues(broker: Broker, mqload: Mqload, load: Load, fill: Fill) -> dict[
 
 
 def far_behind(broker: Broker, mqload: Mqload, load: Load, fill: Fill) -> dict[str, float]:
-    """Light sends alone, then the same for as long, all of it while a consumer reads old messages from disk."""
+    """Light sends alone, then the same for as long, all of it while a consumer reads old messages from disk.
+
+    And, for ours, the same sends to another broker that has nothing else to do, beside the same reader: what the
+    processors of this machine, which are never idle then, do to such sends by themselves.
+    """
     broker.start()
     wait_for_port(broker.port)
     load(broker, f"send -size 1024 -conns 8 -inflight 32 -count {FAR_BEHIND_MESSAGES} -busyok -topic behind")
     broker.stop()
-    drop_pages(broker.directory)
+    reading, alone_us, beside_us = _beside_reader(broker, broker, mqload, load, fill)
+    broker.stop()
+    figures = {
+        "read, messages/s": reading,
+        "send p99 alone, us": alone_us,
+        "send p99 beside, us": beside_us,
+        "send p99 beside / alone": round(beside_us / alone_us, 2),
+    }
+    if isinstance(broker, Comet):
+        other = Comet(broker.directory.with_name("other"))
+        other.start()
+        wait_for_port(other.port)
+        try:
+            _, alone_us, beside_us = _beside_reader(broker, other, mqload, load, fill)
+        finally:
+            other.stop()
+            other.wipe()
+        broker.stop()
+        figures[TO_ANOTHER] = round(beside_us / alone_us, 2)
+    return figures
+
+
+def _beside_reader(
+    read_from: Broker, send_to: Broker, mqload: Mqload, load: Load, fill: Fill
+) -> tuple[float, float, float]:
+    """Messages read a second, and the sends' p99 in microseconds alone and beside the reader."""
+    drop_pages(read_from.directory)
     fill()
-    broker.start()
-    wait_for_port(broker.port)
+    read_from.start()
+    wait_for_port(read_from.port)
     light = (
         f"send -size 1024 -conns 1 -inflight 8 -rate {LIGHT_RATE} -seconds {FAR_BEHIND_SECONDS} -topic light"
     )
-    load(broker, light)  # warms what has just started
-    alone = load(broker, light)
-    reading = mqload.command(broker, "pull -conns 4 -seconds 0 -create=false -topic behind")
+    load(send_to, light)  # warms what has just started
+    alone = load(send_to, light)
+    reading = mqload.command(read_from, "pull -conns 4 -seconds 0 -create=false -topic behind")
     reader = subprocess.Popen(reading, stdout=subprocess.PIPE)
-    beside = load(broker, light)
+    beside = load(send_to, light)
     if reader.poll() is not None:
         print(
             f"  the reader was done before the sends: {FAR_BEHIND_MESSAGES:,} messages are too few",
             flush=True,
         )
     printed, _ = reader.communicate(timeout=300)
-    broker.stop()
-    alone_us, beside_us = alone["latency_us"]["p99"], beside["latency_us"]["p99"]
-    return {
-        "read, messages/s": json.loads(printed)["msgs_per_s"],
-        "send p99 alone, us": alone_us,
-        "send p99 beside, us": beside_us,
-        "send p99 beside / alone": round(beside_us / alone_us, 2),
-    }
+    return json.loads(printed)["msgs_per_s"], alone["latency_us"]["p99"], beside["latency_us"]["p99"]

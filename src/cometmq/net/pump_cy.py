@@ -141,6 +141,7 @@ class Pump:
     _loop: object
     _epoll: object
     _set: cython.int
+    _watched: cython.int  # what the loop watches: the set, or the socket of the only link
     _clock: object
     _links: dict
     _only: Optional[Link]  # the link, where there is one
@@ -170,6 +171,7 @@ class Pump:
         self._shared = endpoint.shared_buffer.view
         if cython.compiled:
             self._find_room()
+        self._watched = self._set
         loop.add_reader(self._set, self.turn)
 
     @cython.cfunc
@@ -193,13 +195,30 @@ class Pump:
     @cython.cfunc
     def _look_for_only(self) -> object:
         self._only = next(iter(self._links.values())) if len(self._links) == 1 else None
+        self._watch()
+        return None
+
+    @cython.cfunc
+    def _watch(self) -> object:
+        """A link that is alone is watched by the loop itself: a set in a set costs every turn.
+
+        Not one whose answers had to wait: it would change hands with each of them.
+        """
+        only: Optional[Link] = self._only
+        wanted: cython.int = self._set
+        if only is not None and only._events == READABLE and not only._has_waited:
+            wanted = only._fd
+        if wanted != self._watched:
+            self._loop.remove_reader(self._watched)
+            self._loop.add_reader(wanted, self.turn)
+            self._watched = wanted
         return None
 
     def close(self) -> None:
         link: Link
         for link in list(self._links.values()):
             link._lose(None)
-        self._loop.remove_reader(self._epoll.fileno())
+        self._loop.remove_reader(self._watched)
         self._epoll.close()
 
     def turn(self) -> None:
@@ -307,6 +326,7 @@ class Link:
     _reading: cython.bint
     _dirty: cython.bint
     _bulky: cython.bint  # its last answer was
+    _has_waited: cython.bint  # to write, at least once
     _full: cython.bint  # the connection was told to pause writing
     _closing: cython.bint
     _lost: cython.bint
@@ -326,6 +346,7 @@ class Link:
         self._reading = True
         self._dirty = False
         self._bulky = False
+        self._has_waited = False
         self._full = False
         self._closing = False
         self._lost = False
@@ -417,6 +438,7 @@ class Link:
             events |= READABLE
         if self._unsent and not self._dirty:
             events |= WRITABLE
+            self._has_waited = True
         if events == self._events or self._lost:
             return None
         epoll = self._pump._epoll
@@ -427,6 +449,8 @@ class Link:
         else:
             epoll.modify(self._fd, events)
         self._events = events
+        if self._pump._only is self:
+            self._pump._watch()
         return None
 
     # --- out ---

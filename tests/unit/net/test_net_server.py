@@ -125,6 +125,31 @@ def test_a_small_request_does_not_wait_for_many_bulky_answers(run: Any) -> None:
     assert served == ["early", "bulky", "late", "bulky", "bulky", "bulky", "bulky"]
 
 
+def test_whoever_is_alone_and_whoever_comes_and_goes_is_served(run: Any) -> None:
+    """The loop watches the socket of a connection that is alone, and the set of all sockets otherwise."""
+
+    async def main() -> None:
+        large = [request(LARGE, opaque=n) for n in range(20)]  # 20 MB: too much for a socket at once
+        async with serving() as server:
+            for _ in range(3):
+                async with peer_of(server) as first:
+                    await first.call(request())
+                    async with peer_of(server) as second:
+                        for peer in (first, second, first):
+                            await peer.call(request())
+                    await eventually(lambda: len(server.connections) == 1)
+                    await first.call(request())
+                    first.send(*large)
+                    for n in range(len(large)):
+                        assert (await first.frame()).opaque == n
+                    await first.call(request())
+                await eventually(lambda: not server.connections)
+            async with peer_of(server) as last:
+                await last.call(request())
+
+    run(main())
+
+
 def test_both_serializations_are_answered_in_kind_on_one_connection(run: Any) -> None:
     async def main() -> None:
         async with serving() as server, peer_of(server) as peer:
