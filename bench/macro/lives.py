@@ -102,9 +102,9 @@ def far_behind(broker: Broker, mqload: Mqload, load: Load, fill: Fill) -> dict[s
     }
     if isinstance(broker, Comet):
         other = Comet(broker.directory.with_name("other"))
-        other.start()
-        wait_for_port(other.port)
         try:
+            other.start()
+            wait_for_port(other.port)
             _, alone_us, beside_us = _beside_reader(broker, other, mqload, load, fill)
         finally:
             other.stop()
