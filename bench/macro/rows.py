@@ -47,6 +47,7 @@ PURE_RATE_MIN = 10_000
 PURE_ROW = Row("uncompiled: send 1 KiB, 8 x 32", "send -size 1024 -conns 8 -inflight 32 -busyok")
 SEND_BARS = {"rate": ">= 3.0", "cpu": "<= 0.25"}
 SYNC = {"flushDiskType": "SYNC_FLUSH"}
+BEYOND_MEMORY = {"accessMessageInMemoryMaxRatio": "0"}  # all messages count as too many to be in memory
 ROWS = [
     Row("send 128 B, 1 x 128", "send -size 128 -conns 1 -inflight 128"),
     Row("send 128 B, 8 x 32", "send -size 128 -conns 8 -inflight 32", SEND_BARS),
@@ -59,6 +60,8 @@ ROWS = [
         {"rate": ">= 1.5", "cpu": "<= 0.5"}),
     Row("sync flush 1 KiB, 64 x 1", "send -size 1024 -conns 64 -inflight 1", {"rate": ">= 1.5"}, options=SYNC),
     Row("sync flush 1 KiB, 8 x 32", "send -size 1024 -conns 8 -inflight 32", {"rate": ">= 1.5"}, options=SYNC),
+    Row("pull 1 KiB cold, beyond memory", "pull -conns 4 -seconds 0", {"rate": ">= 1.5"},
+        fill="send -size 1024 -conns 8 -inflight 32 -count 400000", cold=True, options=BEYOND_MEMORY),
     Row("pull 1 KiB hot, 32 a pull", "pull -conns 4", {"rate": ">= 1.5", "cpu": "<= 0.6"},
         fill="send -size 1024 -conns 8 -inflight 32 -count 400000"),
     Row("pull 1 KiB cold", "pull -conns 4 -seconds 0", {"rate": ">= 1.5"},

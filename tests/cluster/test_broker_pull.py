@@ -124,6 +124,40 @@ def test_pull_limits_of_the_original_when_configured(run: Any, tmp_path: Path) -
     run(main())
 
 
+@pytest.mark.parametrize(
+    ("limits", "count"),
+    [
+        ({}, 100),
+        ({"max_transfer_count_on_message_in_disk": 8}, 8),
+        ({"max_transfer_bytes_on_message_in_disk": 1000}, 9),
+        ({"max_transfer_count_on_message_in_memory": 32}, 32),
+    ],
+)
+def test_messages_on_disk_have_limits_of_their_own_only_where_configured(
+    run: Any, tmp_path: Path, limits: dict[str, int], count: int
+) -> None:
+    async def main() -> None:
+        settings = {"access_message_in_memory_max_ratio": 0, "configured": set(limits)} | limits
+        async with running_broker(tmp_path, **settings) as (_, client):
+            await fill(client, "TopicA", 100)
+            for _ in range(2):  # what was found out with the first pull is remembered
+                assert len(await client.messages("TopicA", max_msg_nums=100)) == count
+
+    run(main())
+
+
+def test_consumer_far_behind_is_sent_to_the_slave_with_every_pull(run: Any, tmp_path: Path) -> None:
+    async def main() -> None:
+        settings = {"access_message_in_memory_max_ratio": 0, "slave_read_enable": True}
+        async with running_broker(tmp_path, **settings) as (_, client):
+            await fill(client, "TopicA", 10)
+            for _ in range(3):
+                response = await client.pull("TopicA", 0)
+                assert (response.ext_fields or {})["suggestWhichBrokerId"] == "1"
+
+    run(main())
+
+
 def test_pull_is_limited_in_bytes_but_gives_at_least_one_message(run: Any, tmp_path: Path) -> None:
     async def main() -> None:
         async with running_broker(tmp_path) as (_, client):

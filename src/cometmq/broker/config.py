@@ -33,7 +33,7 @@ from cometmq.properties_file import (
 )
 from cometmq.protocol.names import PERM_READ, PERM_WRITE
 from cometmq.store.config import BrokerRole, FlushDiskType, StoreConfig
-from cometmq.store.settings import StoreSettings
+from cometmq.store.settings import UNLIMITED, StoreSettings
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +42,8 @@ FAST_PORT_DISTANCE = 2
 HA_PORT_DISTANCE = 1
 PULL_COUNT_MAX = 1024  # messages; our own limit where maxTransferCountOnMessageInMemory was not configured
 PULL_BYTES_MAX = 1 << 20  # the same for maxTransferBytesOnMessageInMemory, and for pulls with a maxMsgBytes
+# Of a pull of messages that are probably on disk. Not configured, they get no limits but those of all pulls.
+DISK_LIMITS = {"max_transfer_bytes_on_message_in_disk", "max_transfer_count_on_message_in_disk"}
 REGISTER_PERIOD_MS_MIN = 10_000
 REGISTER_PERIOD_MS_MAX = 60_000
 DISK_RATIO_PROPERTIES = {
@@ -408,6 +410,8 @@ class BrokerConfig(StoreSettings, ServerSettings):
         values["flush_disk_type"] = FlushDiskType(self.flush_disk_type)
         values["broker_role"] = BrokerRole("SLAVE" if self.is_slave else self.broker_role)
         values["max_transfer_count_on_message_in_memory"] = self.pull_count_max
+        for name in DISK_LIMITS - self.configured:
+            values[name] = UNLIMITED
         for name, key in DISK_RATIO_PROPERTIES.items():
             if key in self.system_properties:
                 values[name] = _percent(key, self.system_properties[key])

@@ -113,13 +113,14 @@ class PlainPulls:
         if plan.window is None:
             plan.window = Window()
         found = self._reader.at_hand(plan.queue, queue_offset, looked_at, plan.window)
-        if found is None:
-            return None
+        slave_reads = self._broker.config.slave_read_enable
+        if found is None or (slave_reads and found.first < self._reader.disk_below):
+            return None  # who reads that far behind may be sent to a slave
         return self.answers.make(
             plan,
             queue_offset,
             opaque,
-            plan.group.broker_id if self._broker.config.slave_read_enable else 0,
+            plan.group.broker_id if slave_reads else 0,
             count_max,
             limits.max_transfer_bytes_on_message_in_memory
             if size_max is None

@@ -41,6 +41,7 @@ from cometmq.store.queue_scan_cy import (
 from cometmq.store.queue_table import QueueTable
 from cometmq.store.read_ahead import ReadAhead
 from cometmq.store.residency_cy import is_resident
+from cometmq.store.settings import UNLIMITED
 from cometmq.store.window import ENDLESS, Window
 
 GATHER_RUN_SIZE_MAX = 16_384  # bytes; shorter runs on average are copied together
@@ -53,6 +54,7 @@ class AtHand(NamedTuple):
     entries: memoryview  # a file of a queue
     entries_start: int  # stream position of its first byte
     file: MappedFile  # of the log
+    first: int  # physical offset of the first record
 
 
 class QueueReader:
@@ -104,7 +106,7 @@ class QueueReader:
     @property
     def memory_from(self) -> int:
         """What lies behind this physical offset is surely in memory."""
-        recent = self._log.end_offset - self._memory_size
+        recent = self.disk_below
         return recent if recent > self.own_from else self.own_from
 
     def at_hand(
@@ -133,10 +135,10 @@ class QueueReader:
         if file is None:
             return None
         if known and window is not None and window.start <= first < last + size <= window.end:
-            return AtHand(view, position - at, file)
+            return AtHand(view, position - at, file, first)
         if not self._records_at_hand(queue, position, end, first, last + size, window):
             return None
-        return AtHand(view, position - at, file)
+        return AtHand(view, position - at, file, first)
 
     def _records_at_hand(
         self, queue: ConsumeQueue, position: int, end: int, start: int, stop: int, window: Window | None
@@ -148,7 +150,7 @@ class QueueReader:
                 window.move(position, ENDLESS, old_below, ENDLESS)
             return True
         log_end, ahead = self._log.end_offset, self.ahead
-        if start < log_end - self._memory_size:  # there are other limits for these
+        if start < self.disk_below and self._has_disk_limits:
             return False
         if not start < stop <= min(log_end, start + COLD_SPAN_MAX):
             return False
@@ -163,6 +165,20 @@ class QueueReader:
                 ahead.records_known_to(stop - 1),
             )
         return True
+
+    @property
+    def disk_below(self) -> int:
+        """What lies before this physical offset is probably on disk, by a rule of the original."""
+        return self._log.end_offset - self._memory_size
+
+    @property
+    def _has_disk_limits(self) -> bool:
+        """Does a pull of messages on disk get fewer than others?"""
+        config = self.config
+        return (
+            config.max_transfer_count_on_message_in_disk < UNLIMITED
+            or config.max_transfer_bytes_on_message_in_disk < UNLIMITED
+        )
 
     @property
     def _has_old(self) -> bool:
@@ -206,23 +222,18 @@ class QueueReader:
         return [part for part in self._spans(runs) if not is_resident(part)] if runs else []
 
     def _limits(self, max_count: int, max_bytes: int | None) -> Limits:
-        config, log_end = self.config, self._log.end_offset
-        memory_bytes, disk_bytes = (
-            config.max_transfer_bytes_on_message_in_memory,
-            config.max_transfer_bytes_on_message_in_disk,
-        )
-        if max_bytes is not None:
-            memory_bytes = max_bytes
-            disk_bytes = min(max_bytes, disk_bytes)
+        config = self.config
+        bytes_max = config.max_transfer_bytes_on_message_in_memory if max_bytes is None else max_bytes
+        count_max = config.max_transfer_count_on_message_in_memory
         return Limits(
             max_count,
-            memory_bytes,
-            config.max_transfer_count_on_message_in_memory,
-            disk_bytes,
-            config.max_transfer_count_on_message_in_disk,
+            bytes_max,
+            count_max,
+            min(bytes_max, config.max_transfer_bytes_on_message_in_disk),
+            min(count_max, config.max_transfer_count_on_message_in_disk),
             max(self._log.min_offset, 0),
-            log_end,
-            log_end - self._memory_size,
+            self._log.end_offset,
+            self.disk_below,
         )
 
     def _scan(

@@ -21,10 +21,13 @@ except ModuleNotFoundError:
     from cometmq import _cython as cython
 
 if cython.compiled:
+    from cython.cimports.cometmq.scheduler import sched_yield
     from cython.cimports.cpython.buffer import Py_buffer, PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
     from cython.cimports.libc.errno import EINTR, errno
     from cython.cimports.posix.mman import MADV_WILLNEED, madvise, mincore
     from cython.cimports.posix.unistd import read, write
+else:
+    from os import sched_yield
 
 PAGE_SIZE = mmap.PAGESIZE
 MADV_HUGEPAGE = cython.declare(cython.int, 14)
@@ -112,6 +115,7 @@ def _read_range_slowly(address: int, size: int) -> None:
             _advise(first + at, step, mmap.MADV_WILLNEED)
         if not _advise(first + at, step, MADV_POPULATE_READ):  # reads them now
             _advise(first + at, step, mmap.MADV_WILLNEED)  # an older kernel: it begins to, at least
+        sched_yield()
 
 
 def _whole_pages(address: int, size: int) -> tuple[int, int]:
@@ -210,7 +214,11 @@ def _read_jobs_compiled(
 @cython.nogil
 @cython.exceptval(check=False)
 def _read_range(at: cython.size_t, end: cython.size_t, page_size: cython.size_t) -> cython.void:
-    """Ask for everything, wait for it step by step, look at every page."""
+    """Ask for everything, wait for it step by step, look at every page.
+
+    And let others have the processor after each step: a kernel without preemption takes it from a thread that never
+    waits with its next tick only, and the loop may be on the same one while another is idle.
+    """
     global _seen
     size: cython.size_t
     advised: cython.size_t = at
@@ -232,3 +240,4 @@ def _read_range(at: cython.size_t, end: cython.size_t, page_size: cython.size_t)
         else:
             madvise(cython.cast(cython.p_void, at), size, MADV_WILLNEED)
             at += size
+        sched_yield()

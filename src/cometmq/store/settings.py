@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from cometmq.properties_file import named
 
 CONSUME_QUEUE_ENTRY_SIZE = 20
+UNLIMITED = (1 << 31) - 1  # for a limit of a store that has no other
 DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 
 

@@ -11,6 +11,7 @@ from golden_frames import frames
 from cometmq.broker.config import FIELD_OF_KEY, BrokerConfig
 from cometmq.errors import ConfigError
 from cometmq.store.config import BrokerRole, FlushDiskType
+from cometmq.store.settings import UNLIMITED
 
 # Settings of the recorded broker that differ from the defaults, or depend on its machine (golden/wire README).
 NOT_DEFAULT = {
@@ -94,6 +95,14 @@ def test_store_settings_follow(tmp_path: Path) -> None:
     assert store.store_path_root_dir == tmp_path
     assert (store.flush_disk_type, store.broker_role) == (FlushDiskType.SYNC_FLUSH, BrokerRole.ASYNC_MASTER)
     assert (store.file_reserved_time, store.disk_space_warning_level_ratio) == (12, 95)
+
+
+def test_pulls_from_disk_are_limited_only_where_that_is_configured() -> None:
+    assert BrokerConfig().max_transfer_count_on_message_in_disk == 8
+    assert BrokerConfig().resolve().store_config().max_transfer_count_on_message_in_disk == UNLIMITED
+    config = BrokerConfig.from_properties({"maxTransferCountOnMessageInDisk": "8"}).resolve().store_config()
+    assert config.max_transfer_count_on_message_in_disk == 8
+    assert config.max_transfer_bytes_on_message_in_disk == UNLIMITED
 
 
 def test_pull_count_is_what_clients_ask_for_unless_configured() -> None:
