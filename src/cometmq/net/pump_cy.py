@@ -8,7 +8,8 @@ stores the sends of many connections as one batch; their answers leave at the en
 Frames that the batch path does not take go to the connection, in order, after the batch is finished.
 
 An answer of many messages takes as long as twenty sends. So a turn has rounds: links whose last answer was bulky come
-after the others, one of them and one more for every 16 others, and then the set is asked again who is ready. A producer
+after the others, one of them and one more for every 16 others, those first that have waited longest, and then the set
+is asked again who is ready. A producer
 waits for one consumer that reads old messages, not for all of them; neither can keep the other out. Before the bulky
 ones the producers that were answered get the processor: an answer wakes its reader on the processor of whoever wrote
 it, in the belief that the writer is about to sleep, and a loop that has bulky answers to write does not sleep.
@@ -22,6 +23,7 @@ from __future__ import annotations
 
 import logging
 import select
+from operator import attrgetter
 from typing import Any, Optional
 
 try:
@@ -48,13 +50,16 @@ log = logging.getLogger(__name__)
 
 LINKS_PER_ROUND = 64  # that are asked for (READY_MAX in epoll.pxd); the others are ready in the next
 LINKS_PER_BATCH = 16  # whose sends share a commit: more would keep the first ones waiting for their answers
-BULK_SIZE = 8 << 10  # bytes of an answer; who got one is served after the others next time
+# Bytes of an answer; who got one that is longer than the question is served after the others next time
+BULK_SIZE = 8 << 10
 OTHERS_PER_BULK = 16  # that take about as long as one bulky answer
 ROUNDS_PER_TURN = 8  # then the loop looks at its timers and its other sockets
 PARTS_PER_WRITE = 512  # of an answer; the system takes 1,024
 
 READABLE = cython.declare(cython.uint, getattr(select, "EPOLLIN", 0))
 WRITABLE = cython.declare(cython.uint, getattr(select, "EPOLLOUT", 0))
+
+_LAST_SERVED = attrgetter("served_at")
 
 
 def pump_class() -> Any:
@@ -150,6 +155,7 @@ class Pump:
     _descriptors: cython.int[64]
     _events: cython.uint[64]
     _now_ms: cython.longlong
+    _bulks: cython.longlong  # visits to links with bulky answers so far
     _shared: object  # the view that all read into
     _room: cython.p_uchar
     _room_size: cython.Py_ssize_t
@@ -165,6 +171,7 @@ class Pump:
         self._dirty = []  # have something to write at the end of this turn
         self._in_turn = False
         self._now_ms = 0
+        self._bulks = 0
         if not cython.compiled:
             self._descriptors = [0] * LINKS_PER_ROUND
             self._events = [0] * LINKS_PER_ROUND
@@ -281,9 +288,13 @@ class Pump:
         if taking:
             sched_yield()
         served: cython.int = 1 + taking // OTHERS_PER_BULK
+        if len(bulky) > served:
+            bulky.sort(key=_LAST_SERVED)  # who asks again at once may be the first of the set every time
         for link in bulky[:served]:
             if link._reading:
                 link._bulky = False
+                self._bulks += 1
+                link.served_at = self._bulks
                 link._read(batch)
         self._settle(batch)
         return len(bulky) > served
@@ -325,7 +336,9 @@ class Link:
     _events: cython.uint  # what the epoll set watches this socket for
     _reading: cython.bint
     _dirty: cython.bint
+    _asked_size: cython.Py_ssize_t  # bytes of the last read
     _bulky: cython.bint  # its last answer was
+    served_at = cython.declare(cython.longlong, visibility="readonly")  # the last visit to it as one of those
     _has_waited: cython.bint  # to write, at least once
     _full: cython.bint  # the connection was told to pause writing
     _closing: cython.bint
@@ -345,7 +358,9 @@ class Link:
         self._events = 0
         self._reading = True
         self._dirty = False
+        self._asked_size = 0
         self._bulky = False
+        self.served_at = 0
         self._has_waited = False
         self._full = False
         self._closing = False
@@ -377,6 +392,7 @@ class Link:
             connection.eof_received()
             self.close()
             return None
+        self._asked_size = count
         if batch is None or connection.closed:
             connection.buffer_updated(count)
             return None
@@ -472,7 +488,7 @@ class Link:
         if self._lost:
             self._out.clear()
             return None
-        if size >= BULK_SIZE:
+        if size >= BULK_SIZE and size > self._asked_size:  # not the answers to many sends
             self._bulky = True
         waits: cython.bint = self._unsent > 0
         self._unsent += size

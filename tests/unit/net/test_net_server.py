@@ -125,6 +125,73 @@ def test_a_small_request_does_not_wait_for_many_bulky_answers(run: Any) -> None:
     assert served == ["early", "bulky", "late", "bulky", "bulky", "bulky", "bulky"]
 
 
+def test_answers_to_many_small_requests_do_not_put_their_sender_behind_bulky_ones(run: Any) -> None:
+    """A producer whose sends had to wait once gets many answers at a time; it must not wait longer for that."""
+    if server_module.Pump is None:
+        pytest.skip("the transports of the loop serve whoever comes first")
+    served = list[str]()
+
+    async def main() -> None:
+        def bulky(_connection: Any, command: RemotingCommand) -> RemotingCommand:
+            served.append("bulky")
+            return command.response(0, body=bytes(BULK_SIZE))
+
+        def small(_connection: Any, command: RemotingCommand) -> RemotingCommand:
+            served.append("small")
+            return command.response(0, body=bytes(2000))
+
+        async with contextlib.AsyncExitStack() as stack:
+            server = await stack.enter_async_context(serving({BULKY: bulky, SMALL: small}))
+            readers = [await stack.enter_async_context(peer_of(server)) for _ in range(3)]
+            sender = await stack.enter_async_context(peer_of(server))
+            for reader in readers:
+                await reader.call(request(BULKY))
+            sender.send(*(request(SMALL, opaque=n, body=bytes(4000)) for n in range(60)))
+            for _ in range(60):
+                await sender.frame()
+            served.clear()
+            for reader in readers:
+                reader.send(request(BULKY))
+            sender.send(request(SMALL))
+            for peer in (*readers, sender):
+                await peer.frame()
+
+    run(main())
+    assert served == ["small", "bulky", "bulky", "bulky"]
+
+
+def test_one_who_asks_again_at_once_leaves_bulky_answers_to_others(run: Any) -> None:
+    served = list[bytes]()
+
+    async def main() -> None:
+        greedy = socket.socket()
+
+        def bulky(_connection: Any, command: RemotingCommand) -> RemotingCommand:
+            served.append(bytes(command.body))
+            if command.body == b"greedy" and len(served) < 30:
+                greedy.sendall(request(BULKY, body=b"greedy").encode())
+            return command.response(0, body=bytes(BULK_SIZE))
+
+        async with contextlib.AsyncExitStack() as stack:
+            server = await stack.enter_async_context(serving({BULKY: bulky}))
+            others = [await stack.enter_async_context(peer_of(server)) for _ in range(3)]
+            stack.enter_context(greedy)
+            greedy.connect(("127.0.0.1", server.port))
+            for other in others:
+                await other.call(request(BULKY, body=b"first"))
+            greedy.sendall(request(BULKY, body=b"first").encode())
+            await eventually(lambda: len(served) == 4)
+            served.clear()
+            greedy.sendall(request(BULKY, body=b"greedy").encode())
+            for other in others:
+                other.send(request(BULKY, body=b"other"))
+            for other in others:
+                await other.frame()
+
+    run(main())
+    assert served[:8].count(b"other") == 3
+
+
 def test_whoever_is_alone_and_whoever_comes_and_goes_is_served(run: Any) -> None:
     """The loop watches the socket of a connection that is alone, and the set of all sockets otherwise."""
 
