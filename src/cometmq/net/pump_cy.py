@@ -9,10 +9,10 @@ Frames that the batch path does not take go to the connection, in order, after t
 
 An answer of many messages takes as long as twenty sends. So a turn has rounds: links whose last answer was bulky come
 after the others, one of them and one more for every 16 others, those first that have waited longest, and then the set
-is asked again who is ready. A producer
-waits for one consumer that reads old messages, not for all of them; neither can keep the other out. Before the bulky
-ones the producers that were answered get the processor: an answer wakes its reader on the processor of whoever wrote
-it, in the belief that the writer is about to sleep, and a loop that has bulky answers to write does not sleep.
+is asked again who is ready. A producer waits for one consumer that reads old messages, not for all of them; nobody can
+keep another out. Before the bulky ones the producers that were answered get the processor: an answer wakes its reader
+on the processor of whoever wrote it, in the belief that the writer is about to sleep, and a loop that has bulky answers
+to write does not sleep.
 
 ``Link`` is the transport of one such connection, with the part of asyncio's interface that Connection uses. TLS, clients and
 systems without epoll have the transports of the loop; Connection cannot tell the difference. Loop thread only.
